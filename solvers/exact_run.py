@@ -100,10 +100,16 @@ class ExactRun:
         with start_child(SOLVE_ENTRY, self._arguments(), self._seconds) as child:
             yield child
 
-    def ended(self, child: ChildProcess) -> bool:
-        """Follow a running solver to its end; False if the next one must be tried."""
+    def outcome_of(self, child: ChildProcess) -> ChildOutcome | None:
+        """Follow a running solver to its end; None if the gap asked for is reached before."""
         with self._search.phase("solve"), suppress(TargetGapReachedError):
-            return self._judge(child.wait(self._hear))
+            return child.wait(self._hear)
+        return None
+
+    def judge(self, outcome: ChildOutcome) -> bool:
+        """Place the answer of a solver that has ended; False if the next one must be tried."""
+        with self._search.phase("solve"), suppress(TargetGapReachedError):
+            return self._judge(outcome)
         return True
 
     def _asked(self) -> ChildOutcome:

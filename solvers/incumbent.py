@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.solution import (
@@ -248,8 +249,14 @@ class EpochSearch:
 
     @property
     def has_dual_bound(self) -> bool:
-        """True if a bound is known that an ended relaxation proves, or that a solver claimed at its end."""
-        return not self._bounds.keys() <= {_CEILING, _UNKNOWN, STOPPED_RELAXATION}
+        """
+        True if a bound below the ceiling is known.
+
+        An ended relaxation has proven it, or a solver claimed it at its end.
+        """
+        rough = {_CEILING, _UNKNOWN, STOPPED_RELAXATION}
+        least = self._bounds.get(_CEILING, inf)
+        return any(bound < least for claimant, bound in self._bounds.items() if claimant not in rough)
 
     @property
     def objective(self) -> int:

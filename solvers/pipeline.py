@@ -240,8 +240,9 @@ def _plan_large(search: EpochSearch) -> None:
         _run_greedy(search)
         if _is_out_of_time(search):
             return
-        answered = search.proven or inquiry.ended(child)
-    if not answered:
+        outcome = None if search.proven else inquiry.outcome_of(child)
+    # The answer is placed when the worker is free for the next question.
+    if outcome is not None and not inquiry.judge(outcome):
         _run_exact_solvers(search, search.limits.solvers[1:], relax=not inquiry.relaxed)
     if not search.proven:
         _run_lns(search)
@@ -266,7 +267,7 @@ def _run_lns(search: EpochSearch) -> None:
         search.ended = StopReason.TIME
         return
     budget, checks = limits.budget(search.deadline), limits.params.portfolio.verifications_per_report
-    begun_at, newest = search.best.objective, list[DesiredState]()
+    begun_at, newest = search.objective, list[DesiredState]()
     asked = search.best.solver in limits.solvers
     solver = search.best.solver if asked else LNS
 
@@ -288,7 +289,7 @@ def _run_lns(search: EpochSearch) -> None:
         outcome = run_in_child(LNS_ENTRY, arguments, budget.seconds, listen)
         late = outcome.killed or time.monotonic() >= budget.deadline
         rested = StopReason.TICKS if limits.deterministic else StopReason.EXHAUSTED
-        search.ended = StopReason.TIME if late or search.ended is StopReason.TIME else rested
+        search.ended = StopReason.TIME if late else rested
         if outcome.failure:
             search.failures.append((LNS, outcome.failure))
     if newest:

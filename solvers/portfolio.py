@@ -13,18 +13,27 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuplan.models.plan.solution import SolveStatus, Stage, StopReason
+from gpuplan.solvers.deadline import is_late
 from gpuplan.solvers.exact_run import SOLVE_ENTRY
 from gpuplan.solvers.heuristics.greedy import greedy, greedy_by_priority
 from gpuplan.solvers.heuristics.promise_reservations import reserve_promised_starts
 from gpuplan.solvers.incumbent import NO_SOLVER, EpochSearch, Limits
 from gpuplan.solvers.pipeline import GREEDY, must_keep_last_plan, offer_extended_plan, solve_stage
-from gpuplan.solvers.priority_stages import PriorityResults, stage_part, stage_problem, verifier_of_stage
+from gpuplan.solvers.priority_stages import (
+    PriorityResults,
+    stage_part,
+    stage_problem,
+    verifier_of_stage,
+    without_unknown_starts,
+)
 from gpuplan.solvers.shared_model import HOLD_ENTRY, WholeModel
 from gpuplan.solvers.solver_child import RELAXATION_ENTRY, starts_to_choose
 from gpuplan.solvers.targets.to_target import target_of
 from gpuplan.solvers.worker import kept_server, load_ahead
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gpuplan.models.placement import Placement
     from gpuplan.models.plan.solution import DesiredState, Milestone, Solution
     from gpuplan.models.problem.problem import Problem
@@ -150,6 +159,8 @@ class _TieredSolve:
             self._greedy = self._by_turns()
         try:
             self._announce()
+            if foreseen is None and self._problem.guarantees:
+                self._stand_in()
             self._take_all(foreseen)
         except KeyboardInterrupt:
             self._interrupted = True
@@ -181,7 +192,8 @@ class _TieredSolve:
         # The last stage counts its time from the beginning of the epoch.
         before = solution.phases["pose"] - self._posed
         phases = {**solution.phases, "pose": self._posed, "higher priorities": before}
-        milestones, stages = (*self._milestones, *solution.milestones), tuple(self._stages)
+        milestones = (*self._milestones, *solution.milestones)
+        stages = (*self._stages, *self._not_asked(solution.target))
         solution = replace(solution, phases=phases, milestones=milestones, stages=stages)
         if self._interrupted:
             return replace(solution, status=SolveStatus.FEASIBLE, ended=StopReason.INTERRUPTED)
@@ -189,6 +201,12 @@ class _TieredSolve:
             return solution
         ended = StopReason.EXHAUSTED if solution.ended is StopReason.PROVEN else solution.ended
         return replace(solution, status=SolveStatus.FEASIBLE, ended=ended)
+
+    def _not_asked(self, target: DesiredState) -> Iterator[Stage]:
+        """Stages for which there was no time, with what the plan brings them."""
+        points = self._served.points(target)
+        for priority in self._problem.priorities[len(self._stages) : -1]:
+            yield Stage(priority, points.get(priority, 0), proven=False)
 
     def _announce(self) -> None:
         """Show greedy's plan of all priorities, before any stage: a plan is there as soon as it can be."""
@@ -258,26 +276,37 @@ class _TieredSolve:
         return dict(ledger.served)
 
     def _by_turns(self) -> dict[int, DesiredState]:
-        """
-        Greedy's plans of all stages.
-
-        Guarantees count at every stage, and only the last plan has exchanged jobs for them. Where it is the
-        better one for a stage, it stands in for that: otherwise the floors would rule it out in the end.
-        """
-        found = greedy_by_priority(
+        """Greedy's plans of all stages."""
+        return greedy_by_priority(
             self._problem,
             self._running,
             deadline=self._deadline,
             thorough=not self._limits.solvers,
             params=self._limits.params.placement,
         )
+
+    def _stand_in(self) -> None:
+        """
+        Put greedy's last plan in place of the earlier ones of greedy that are worse for their stage.
+
+        Guarantees count at every stage, and only the last plan has exchanged jobs for them: otherwise the
+        floors would rule it out in the end. Its jobs of lower priority count for guarantees, and are then
+        left out of it, since the stage may not know them. A plan that earns less for a higher priority than
+        the plan of that priority stands in nowhere.
+        """
         *earlier, last = self._problem.priorities
-        for priority in earlier if self._problem.guarantees else ():
-            judge = verifier_of_stage(self._check, self._served, stage_problem(self._problem, priority))
-            own, whole = (judge(each) for each in (found.get(priority, found[last]), found[last]))
-            if not whole.violations and whole.objective > own.objective:
-                found[priority] = found[last]
-        return found
+        whole, floors = self._greedy[last], dict[int, int]()
+        for priority in earlier:
+            if is_late(self._deadline) or priority not in self._greedy:
+                break
+            asked = replace(stage_problem(self._problem, priority), floors=tuple(floors.items()))
+            if self._served.keeps(whole, asked):
+                judge = verifier_of_stage(self._check, self._served, asked)
+                least = judge(self._greedy[priority]).objective
+                target = without_unknown_starts(whole, self._running, asked)
+                if judge(whole).objective > least and not self._check(target).violations:
+                    self._greedy[priority] = target
+            floors[priority] = self._served.points(self._greedy[priority])[priority]
 
     def _start_of(self, priority: int) -> DesiredState | None:
         """Greedy's plan of a stage, while no earlier stage has a better one."""

@@ -89,6 +89,17 @@ def _stage_classes(problem: Problem, priority: int) -> dict[int, JobClass]:
     return kept
 
 
+def without_unknown_starts(
+    target: DesiredState, running: tuple[Placement, ...], problem: Problem
+) -> DesiredState:
+    """The plan without the jobs that do not run yet and that the problem does not have."""
+    known = {placement.job for placement in running}
+    known.update(*(job_class.jobs for job_class in problem.classes))
+    return replace(
+        target, placements=tuple(placement for placement in target.placements if placement.job in known)
+    )
+
+
 def _without_points(job_class: JobClass) -> JobClass:
     options = (
         replace(option, points=0, once=0, later=tuple(None if each is None else 0 for each in option.later))

@@ -323,6 +323,10 @@ class ChildProcess:
         if message.code == 0:
             self.ended_well = True
             return ChildOutcome(last)
+        if message.code == -signal.SIGKILL and self._group is None:
+            # Its server came to the question after the time for it, and did not begin.
+            self.ended_well = True
+            return ChildOutcome(last, killed=True)
         # Without a code the server has ended too, or will now.
         code = self._server.end() if message.code is None else message.code
         return ChildOutcome(last, failure=f"ended with code {code}: {self._server.last_words()}")

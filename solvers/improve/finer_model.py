@@ -22,6 +22,8 @@ from gpuplan.models.formulation.encode import encode
 from gpuplan.models.formulation.structure.replica_types import replica_types_of
 from gpuplan.models.plan.solution import DesiredState, SolveStatus
 from gpuplan.solvers.exact import milp
+from gpuplan.solvers.improve.column_generation.subproblem import asks_for_odd_shares
+from gpuplan.solvers.improve.pop_partition import partition_count
 from gpuplan.solvers.rounding.disaggregate import disaggregate
 
 if TYPE_CHECKING:
@@ -118,9 +120,15 @@ def finer_size(finer: Problem) -> int:
 
 
 def finer_problem(problem: Problem, budget: Budget) -> Problem | None:
-    """The problem by kinds of nodes; None if its model takes more time than there is, or is no other."""
+    """
+    The problem by kinds of nodes; None if its model takes more time than there is, or is no other.
+
+    Clusters that are solved in parts have none, nor has a queue of odd shares, which it counts no better.
+    """
     params = budget.params.finer_model
     if not params.enabled or problem.slots > 1:
+        return None
+    if partition_count(problem, budget.params.partition) > 1 or asks_for_odd_shares(problem):
         return None
     finer = by_kind(problem)
     if len(finer.groups) == len(problem.groups):

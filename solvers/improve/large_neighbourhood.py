@@ -99,7 +99,7 @@ class _Refinement:
             self._tell()
         parts = partition_count(problem, budget.params.partition)
         odd = asks_for_odd_shares(problem)
-        finer = finer_problem(problem, budget) if parts == 1 and not odd else None
+        finer = finer_problem(problem, budget)
         packs = budget.ticks is None and budget.params.column_generation.enabled
         if finer is not None:
             self._solve_by_kind(finer)

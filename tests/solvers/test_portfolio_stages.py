@@ -8,11 +8,13 @@ from functools import partial
 
 import pytest
 
+from benchmarks.sizes import SIZES, made_up
 from gpuplan.models.formulation.columns import Columns
 from gpuplan.models.plan.solution import SolveStatus, StopReason
-from gpuplan.models.policy.policy import PriorityOrder, PriorityPolicy
+from gpuplan.models.policy.policy import Policy, PriorityOrder, PriorityPolicy
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers import exact_run, pipeline, portfolio, shared_model, solver_child
+from gpuplan.solvers.heuristics.greedy import greedy_by_priority
 from gpuplan.solvers.incumbent import STOPPED_RELAXATION, EpochSearch
 from gpuplan.solvers.params.exact import ExactParams, SolverChildParams
 from gpuplan.solvers.params.search import PortfolioParams, SearchParams
@@ -147,3 +149,16 @@ def test_a_relaxation_that_was_stopped_leaves_the_time_for_a_bound():
     assert (search.has_dual_bound, search.deadline) == (False, left)
     search.add_bound("relaxation's multipliers", search.bound)
     assert (search.has_dual_bound, search.deadline) == (True, left + 5.0)
+
+
+@pytest.mark.parametrize("seed", [0, 5, 6])
+def test_greedys_last_plan_for_guarantees_is_not_ruled_out_by_its_earlier_ones(seed):
+    """Exchanges for guarantees come last, and give up points that floors of the earlier turns would keep."""
+    snapshot, policy = made_up(SIZES["S"], seed).canonical(), Policy()
+    problem, check = build_problem(snapshot, policy), partial(judged, snapshot, policy)
+    running = snapshot.running_placements
+    turns = greedy_by_priority(problem, running, thorough=True)
+
+    found = portfolio.solve(problem, running, Limits(60.0, (), ticks=1), check)
+
+    assert found.objective >= check(turns[problem.priorities[-1]]).objective

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuplan.solvers.worker import ChildOutcome, kept_server, load_ahead, run_in_child
+from gpuplan.solvers.worker import ChildOutcome, kept_server, load_ahead, run_in_child, start_child
 from tests.support.doubles.broken_solvers import __name__ as doubles
 
 pytestmark = pytest.mark.processes
@@ -238,3 +238,15 @@ def test_what_cannot_be_asked_leaves_no_child(monkeypatch):
     assert child.returncode == -signal.SIGKILL
     child.stdin.close()
     child.stdout.close()
+
+
+def test_question_that_the_server_reads_too_late_is_no_failure():
+    """Its time was over while libraries were loading; the server serves the next question."""
+    with kept_server():
+        load_ahead("time:sleep", 1.0)
+        with start_child("builtins:print", ("",), 0.2) as child:
+            time.sleep(1.5)
+            outcome = child.wait(lambda _: None)
+
+        assert outcome.killed
+        assert not outcome.failure
