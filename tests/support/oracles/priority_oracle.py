@@ -9,7 +9,8 @@ from datetime import timedelta
 
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.value.disruption_cost import resize_points
-from gpuplan.models.value.job_value import completion_points, job_points
+from gpuplan.models.value.job_value import job_points
+from tests.oracle.completion import completion_points
 from tests.support.builders import build
 from tests.support.oracles.brute_force import everything_legal
 
