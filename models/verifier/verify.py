@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = [
     "RULES",
     "TERMS",
-    "Trial",
+    "TargetCheck",
     "Verification",
     "Verifier",
     "priority_rule",
@@ -172,7 +172,7 @@ def verify_target(
     )
 
 
-class Trial:
+class TargetCheck:
     """One target on trial: what its rules and its points have in common is computed once."""
 
     def __init__(self, snapshot: Snapshot, policy: Policy, target: DesiredState) -> None:

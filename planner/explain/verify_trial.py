@@ -16,7 +16,7 @@ from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.policy.policy import Disruption, Policy, PoolPolicy
 from gpuplan.models.queue import Queue
 from gpuplan.models.units import MILLI
-from gpuplan.models.verifier.verify import Trial
+from gpuplan.models.verifier.verify import TargetCheck
 from gpuplan.planner.explain.hypothesis import Hypothesis
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.greedy import greedy
@@ -98,7 +98,7 @@ class TrialVerifier:
 
     def _trial(
         self, question: Hypothesis, placements: tuple[Placement, ...], *, by_hand: bool = False
-    ) -> Trial:
+    ) -> TargetCheck:
         """
         What the verifier judges: the plan with the job on some places, or without it.
 
@@ -109,9 +109,9 @@ class TrialVerifier:
         target = question.target(placements, without=None if placements else question.over)
         if self._only_starts or question.second:
             world = question.snapshot(self._settled, ground.cluster, by_hand=by_hand)
-            return Trial(world, question.policy, DesiredState(target.placements))
+            return TargetCheck(world, question.policy, DesiredState(target.placements))
         world = question.snapshot(plan.snapshot.job_by_name, plan.snapshot.cluster, by_hand=by_hand)
-        return Trial(world, question.policy, target)
+        return TargetCheck(world, question.policy, target)
 
     @cached_property
     def _only_starts(self) -> bool:

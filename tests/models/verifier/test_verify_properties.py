@@ -15,7 +15,7 @@ from gpuplan.models.queue import ALL_MODELS, CPUS, MEMORY, queue_limits
 from gpuplan.models.units import MILLI, print_milli
 from gpuplan.models.verifier.job_changes import Change, judge_placement
 from gpuplan.models.verifier.objective import TERMS
-from gpuplan.models.verifier.verify import Trial, verify
+from gpuplan.models.verifier.verify import TargetCheck, verify
 from tests.support.builders.build import job, node, placement, replica, snapshot
 from tests.support.harness.verify_helpers import judge
 from tests.support.strategies import instances
@@ -36,7 +36,7 @@ def test_any_placements_get_an_answer(data, policy):
     placements = tuple(data.draw(wild_placements(world)))
     answer = verify(world, policy, placements)
 
-    trial = Trial(world, policy, DesiredState(placements))
+    trial = TargetCheck(world, policy, DesiredState(placements))
     assert trial.keeps_rules() == (not answer.violations)
     assert trial.objective() == answer.objective
     assert answer.violations == tuple(sorted(set(answer.violations)))

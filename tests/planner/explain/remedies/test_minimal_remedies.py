@@ -69,7 +69,7 @@ def test_each_remedy_is_enough_and_nothing_less_is(make, seeds, least):
 
 
 def test_nothing_is_told_that_the_verifier_does_not_accept(monkeypatch):
-    monkeypatch.setattr(verify_trial.Trial, "keeps_rules", lambda _: False)
+    monkeypatch.setattr(verify_trial.TargetCheck, "keeps_rules", lambda _: False)
 
     remedies = remedies_of(greedy_plan(snapshot(jobs=[*FULL, job("a", gpus=8)]), CALM), "a")
 
@@ -80,7 +80,7 @@ def test_nothing_is_told_that_the_verifier_does_not_accept(monkeypatch):
 def test_room_without_places_is_told_apart_from_changes_that_do_not_help(monkeypatch):
     world = snapshot(nodes=[node("n0")], jobs=[job("a", gpus=1, weight=0)])
     plan = greedy_plan(world, CALM)
-    monkeypatch.setattr(verify_trial.Trial, "keeps_rules", lambda _: False)
+    monkeypatch.setattr(verify_trial.TargetCheck, "keeps_rules", lambda _: False)
 
     remedies = remedies_of(plan, "a")
 
