@@ -86,7 +86,7 @@ def plans_command(log: Path | None = None, only: tuple[str, ...] = (), repeats: 
 def sizes_command(
     log: Path | None = None,
     only: tuple[str, ...] = (),
-    seeds: str = "1",
+    seeds: str = "1,2,3",
     check: bool = False,
     plot: Path | None = None,
 ) -> None:

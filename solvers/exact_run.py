@@ -10,11 +10,12 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.solution import SolveStatus, StopReason
 from gpuplan.solvers import SOLVERS
-from gpuplan.solvers.improve.finer_model import finer_problem
+from gpuplan.solvers.improve.finer_model import seconds_of_finer_model
 from gpuplan.solvers.improve.pop_partition import partition_count
 from gpuplan.solvers.incumbent import STOPPED_RELAXATION
 from gpuplan.solvers.interface import PlacedAnswer, RepairedAnswer
@@ -123,14 +124,13 @@ class ExactRun:
             return left
         # The finer model has the better answers: it needs most of the time.
         first = max(params.share_before_finer_model * left, min(left, params.least_before_finer_model))
-        if self._finer_model_follows(left - first):
+        if self._seconds_of_finer_model <= left - first:
             return first
         return max(params.share_of_time * left, min(left, params.least_seconds))
 
-    def _finer_model_follows(self, seconds: float) -> bool:
-        """True if the finer model can be solved in these seconds."""
-        search = self._search
-        return finer_problem(search.problem, search.limits.budget(time.monotonic() + seconds)) is not None
+    @cached_property
+    def _seconds_of_finer_model(self) -> float:
+        return seconds_of_finer_model(self._search.problem, self._search.limits.params)
 
     @property
     def _seconds(self) -> float:
@@ -304,7 +304,7 @@ class ExactRun:
             return
         deadline = search.deadline
         if not search.limits.deterministic:
-            follows = self._finer_model_follows(left * (1 - params.share_before_finer_model))
+            follows = self._seconds_of_finer_model <= left * (1 - params.share_before_finer_model)
             share = params.share_before_finer_model if follows else params.share_of_time
             deadline = time.monotonic() + share * left
         budget = search.limits.budget(deadline)

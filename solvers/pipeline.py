@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.solution import DesiredState, StopReason
@@ -157,7 +156,6 @@ def offer_extended_plan(
     exchanges: bool = False,
 ) -> None:
     """Offer the last plan with newcomers in it, or as it is if that is not possible."""
-    until = inf if search.limits.deterministic else search.deadline
     with search.phase("carry on"):
         target = extend_last_plan(
             search.problem,
@@ -165,7 +163,8 @@ def offer_extended_plan(
             last,
             newcomers,
             search.limits.params.placement,
-            exchanges_until=until if exchanges else None,
+            exchanges=exchanges,
+            deadline=None if search.limits.deterministic else search.deadline,
         )
     if target is None or not search.keeps(target) or not search.submit_plan(name, target):
         search.submit_plan(name, last)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, TypeAlias
 
-from gpuplan.models.eligibility.free_resources import charged_cpu_memory
+from gpuplan.models.eligibility.free_resources import free_resources_by_node
 from gpuplan.models.errors import truncated_names
 from gpuplan.models.mig import is_profile
 from gpuplan.models.placement import GpuShare, MigSlice, Replica
@@ -181,25 +181,13 @@ def _change(held: GpuShare | MigSlice, node: str) -> str:
 
 def node_capacity_is_kept(view: SnapshotView) -> Iterator[Inconsistency]:
     """The replicas on a node hold no more CPU, memory, disk and other resources than it has."""
-    cluster = view.snapshot.cluster
-    left = {node.name: [node.cpu_milli, node.memory_mib, node.disk_mib] for node in cluster.nodes}
-    others = {node.name: dict(node.resources) for node in cluster.nodes}
-    for job in view.jobs.values():
-        for replica in job.running_replicas:
-            if (amounts := left.get(replica.node)) is None:
-                continue
-            cpu_milli, memory_mib = replica.cpu_milli, replica.memory_mib
-            if cluster.overcommit:
-                cpu_milli, memory_mib = charged_cpu_memory(replica, job.qos, cluster)
-            amounts[0] -= cpu_milli
-            amounts[1] -= memory_mib
-            amounts[2] -= replica.disk_mib
-            for name, amount in replica.resources.items():
-                others[replica.node][name] = others[replica.node].get(name, 0) - amount
-    for index, node in enumerate(cluster.nodes):
-        named = dict(zip(("CPU", "memory", "disk"), left[node.name], strict=True)) | others[node.name]
-        if min(named.values()) < 0:
-            short = [name for name, amount in named.items() if amount < 0]
+    nodes, jobs = view.snapshot.cluster.nodes, view.jobs.values()
+    placements = [job.placement for job in jobs if job.placement]
+    free = free_resources_by_node(nodes, placements, snapshot=view.snapshot)
+    for index, node in enumerate(nodes):
+        left = free[node.name]
+        amounts = {"CPU": left.cpu_milli, "memory": left.memory_mib, "disk": left.disk_mib}
+        if short := [name for name, amount in (amounts | left.resources).items() if amount < 0]:
             yield Inconsistency(
                 (*NODES, index),
                 f"node '{node.name}' offers less {truncated_names(short)} than its jobs hold; "

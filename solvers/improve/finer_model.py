@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuplan.models.formulation import formulate
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.jobs import JobClass, Option
     from gpuplan.models.problem.problem import NodeGroup, Problem
     from gpuplan.solvers.interface import Budget, SolverAnswer
+    from gpuplan.solvers.params.improve import FinerModelParams
+    from gpuplan.solvers.params.search import SearchParams
     from gpuplan.solvers.state.ledger import Ledger
 
 
@@ -120,25 +123,40 @@ def finer_size(finer: Problem) -> int:
 
 
 def finer_problem(problem: Problem, budget: Budget) -> Problem | None:
+    """The problem by kinds of nodes; None if its model takes more time than there is, or is no other."""
+    params = budget.params.finer_model
+    finer = _candidate(problem, budget.params)
+    if finer is None:
+        return None
+    if budget.ticks is None:
+        return finer if _seconds(finer, params) <= budget.seconds else None
+    return finer if finer_size(finer) <= params.size_per_tick * budget.ticks else None
+
+
+def seconds_of_finer_model(problem: Problem, params: SearchParams) -> float:
+    """Seconds that the finer model of a problem needs; infinite if it has none."""
+    finer = _candidate(problem, params)
+    return inf if finer is None else _seconds(finer, params.finer_model)
+
+
+def _seconds(finer: Problem, params: FinerModelParams) -> float:
+    return float((finer_size(finer) / params.size_of_one_second) ** 1.5)
+
+
+def _candidate(problem: Problem, params: SearchParams) -> Problem | None:
     """
-    The problem by kinds of nodes; None if its model takes more time than there is, or is no other.
+    The problem by kinds of nodes; None if that is no other, or too large for any time.
 
     Clusters that are solved in parts have none, nor has a queue of odd shares, which it counts no better.
     """
-    params = budget.params.finer_model
-    if not params.enabled or problem.slots > 1:
+    if not params.finer_model.enabled or problem.slots > 1:
         return None
-    if partition_count(problem, budget.params.partition) > 1 or asks_for_odd_shares(problem):
+    if partition_count(problem, params.partition) > 1 or asks_for_odd_shares(problem):
         return None
     finer = by_kind(problem)
-    if len(finer.groups) == len(problem.groups):
+    if len(finer.groups) == len(problem.groups) or finer_size(finer) > params.finer_model.max_size:
         return None
-    most = (
-        params.size_of_one_second * budget.seconds ** (2 / 3)
-        if budget.ticks is None
-        else params.size_per_tick * budget.ticks
-    )
-    return finer if finer_size(finer) <= min(most, params.max_size) else None
+    return finer
 
 
 def solve_finer_model(

@@ -14,7 +14,6 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -95,7 +94,7 @@ class _Refinement:
     def run(self, pause: float) -> None:
         """Improve the plan; while neighbourhoods are solved, report it after each pause in seconds."""
         problem, budget = self.ledger.problem, self._budget
-        if use_idle_gpus(self.ledger, deadline=inf if budget.ticks is not None else budget.deadline):
+        if use_idle_gpus(self.ledger, deadline=None if budget.ticks is not None else budget.deadline):
             self._tell()
         parts = partition_count(problem, budget.params.partition)
         odd = asks_for_odd_shares(problem)

@@ -30,15 +30,16 @@ def extend_last_plan(
     newcomers: frozenset[str],
     params: PlacementParams = PlacementParams(),
     *,
-    exchanges_until: float | None = None,
+    exchanges: bool = False,
+    deadline: float | None = None,
 ) -> DesiredState | None:
     """
     The last plan of one slot, with more jobs in it; None if it is no longer feasible.
 
     Every job that fits beside it starts. Jobs are preempted only for newcomers, where that pays: all other
     jobs had their turn when the last plan was made. Equal jobs start in the order of the queue, whichever
-    came last. Until the instant `exchanges_until` (of `time.monotonic`), jobs of the plan are then exchanged
-    for others that use idle GPUs for unmet guarantees; None exchanges none.
+    came last. With `exchanges`, jobs of the plan are then exchanged until the deadline for others that use
+    idle GPUs for unmet guarantees.
     """
     problem = _known_first(problem, last)
     ledger = ledger_of(problem, last, staying=_staying(running, last), params=params)
@@ -51,8 +52,8 @@ def extend_last_plan(
             restore_preempted(ledger)
             fill_free_capacity(ledger)
     ledger.current_priority = None
-    if exchanges_until is not None and problem.guarantees:
-        use_idle_gpus(ledger, deadline=exchanges_until)
+    if exchanges:
+        use_idle_gpus(ledger, deadline=deadline)
     if not break_migration_cycles(ledger):
         return None
     close_idle_nodes(ledger)

@@ -250,7 +250,7 @@ def _here(pid=None):
 
 
 def apart_in_this_process(entry, arguments, seconds, listen):
-    """What `worker.run_apart` does, without a process of its own: faster, and good enough for a solver."""
+    """What `worker.run_in_child` does, without a process of its own: faster, and good enough for a solver."""
     last = pkgutil.resolve_name(entry)(*arguments, listen)
     listen(last)
     return ChildOutcome(last)
