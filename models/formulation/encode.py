@@ -147,10 +147,12 @@ class _Encoder:
         fates = self.x.fates
         for v, replicas in departure.shrunk:
             self.value[fates.given[v, node]] = replicas
-        gone = {*departure.stopped, *departure.moved, *(v for v, _ in departure.shrunk)}
+        giving = {v for v, _ in departure.shrunk}
+        gone = {*departure.stopped, *departure.moved, *giving}
         free = self._free(node)
         for (at, gpu), column in fates.freed.items():
-            if at == node and gone >= {*fates.sharers[at, gpu]} and free[gpu] == MILLI:
+            by = giving if (at, gpu) in fates.freed_by_giving else gone
+            if at == node and by >= {*fates.sharers[at, gpu]} and free[gpu] == MILLI:
                 self.value[column] = 1
         if node in fates.emptied and len(departure.moved) == len(self.x.eviction_patterns.holds[node]):
             self.value[fates.emptied[node]] = 1

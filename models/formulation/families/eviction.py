@@ -30,6 +30,7 @@ def eviction(problem: Problem, x: Columns) -> Iterator[Row]:
         Σ_p fewer[v,p]  =  shrink[v]    ∀ v with replicas of unequal points
         stop[v] + move[v] + resized[v] + Σ_k grown[v,k]  ≤  1    ∀ v
 
+    On a GPU of which v holds all, freed[n,g] ≤ given[v,n]: what it frees by leaving counts without freed[n,g].
     The second row is for nodes that are not crowded. On crowded nodes stop[v] and move[v] each count what v
     holds there, rounded up. For a job on one node that can only be preempted, stop[v] is this sum and not a
     column. given_ov is the number of replicas that v gives up in pattern o, elsewhere_v its replicas on nodes
@@ -93,7 +94,7 @@ def _crowded(x: Columns) -> Iterator[Row]:
     """A GPU is freed, and a node emptied, only if all jobs have left."""
     for (node, gpu), sharers in x.fates.sharers.items():
         for v in sharers:
-            left = [*x.fates.leaves(v)]
+            left = [] if (node, gpu) in x.fates.freed_by_giving else [*x.fates.leaves(v)]
             if (v, node) in x.fates.given:
                 # One replica given up counts as all of them: rounded up, as on all crowded nodes.
                 left.append(x.fates.given[v, node])

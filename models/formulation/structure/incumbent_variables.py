@@ -59,6 +59,12 @@ class IncumbentColumns:
             at: v for node in sorted(departures.crowded) for at, v in _sharers(problem, departures, node)
         }
         """Running jobs that hold all used shares of a shared GPU, by crowded node and GPU index."""
+        self.freed_by_giving = {
+            (node, gpu)
+            for (node, gpu), members in self.sharers.items()
+            if len(members) == 1 and not problem.nodes[node].gpus[gpu]
+        }
+        """GPUs of which one job holds all: `gains` counts them if it leaves, but not if it gives up replicas."""
         self.freed = {at: new(1) for at in self.sharers}
         """The GPU is wholly free because all of them have left."""
         self.emptied = {
@@ -145,8 +151,8 @@ def _sharers(
     return [
         ((node, gpu), tuple(sorted({v for v, _ in found})))
         for gpu, found in sorted(held.items())
-        # A single job that holds the whole GPU in shares frees it by leaving.
+        # A single job that holds the whole GPU in shares frees it by leaving, or by giving up all of them.
         if all(milli for _, milli in found)
         and free[gpu] + sum(milli for _, milli in found) == MILLI
-        and (len({v for v, _ in found}) > 1 or free[gpu])
+        and (len({v for v, _ in found}) > 1 or free[gpu] or problem.incumbents[found[0][0]].shrinkable)
     ]

@@ -110,6 +110,19 @@ def test_elastic_job_gives_up_a_replica_rather_than_its_life():
     assert answer.placed == {"urgent": 1}
 
 
+def test_elastic_job_frees_a_gpu_by_giving_up_all_its_shares_there():
+    """Its shares are all that the GPU holds; it keeps running elsewhere."""
+    places = [build.replica(node, gpus=(0,), milli=500) for node in ("n0", "n0", "n1", "n1")]
+    elastic = build.job("elastic", milli=500, replicas=(2, 4), at=places)
+    urgent = build.job("urgent", gpus=1, priority=5)
+    nodes = [build.node(name, gpus=1) for name in ("n0", "n1")]
+
+    answer = solved(build.snapshot(nodes=nodes, jobs=[elastic, urgent]))
+
+    assert answer.placed == {"urgent": 1}
+    assert answer.stopped == set()
+
+
 def test_elastic_job_grows_into_what_is_free():
     elastic = build.job("elastic", gpus=2, replicas=(1, 4), at=[build.replica("n0", gpus=(0, 1))])
 
