@@ -50,7 +50,10 @@ class QuotaLedger:
         self._budgets = problem.budgets
         self._usage = [budget.usage_up_the_tree(list(budget.own)) for budget in problem.budgets]
         self._newcomers = [[0] * len(problem.queues) for _ in problem.budgets]
-        """What started and grown jobs hold, as it counts at each queue."""
+        """
+        What started and grown jobs hold in a queue, and in each queue below that uses more than it keeps. So
+        they may come to count here when another job returns to that queue.
+        """
         self._counted: dict[str | None, list[tuple[int, int]]] = {}
         self._paths: dict[tuple[int, int], list[int]] = {}
         """A queue and all queues above it, the root first, by budget and queue."""
@@ -104,11 +107,15 @@ class QuotaLedger:
             budget, usage, newcomers = self._budgets[index], self._usage[index], self._newcomers[index]
             above: int | None = queue
             amount = amounts[counted]
-            while above is not None and amount:
-                spilled = max(0, usage[above] - budget.kept[above])
+            coming = amount if new else 0
+            while above is not None and (amount or coming):
+                kept = budget.kept[above]
+                spilled = max(0, usage[above] - kept)
+                passed = newcomers[above] if spilled else 0
                 usage[above] += amount
-                newcomers[above] += amount if new else 0
-                amount = max(0, usage[above] - budget.kept[above]) - spilled
+                newcomers[above] += coming
+                amount = max(0, usage[above] - kept) - spilled
+                coming = (newcomers[above] if usage[above] > kept else 0) - passed
                 above = budget.parent[above]
         for index in self.guarantees_of(queue, gpu_model):
             before = _gpus(self._missing[index])
@@ -257,17 +264,18 @@ class QuotaTable:
         """Count what is taken in some columns, or given back if negative, up the queue tree."""
         for index, counted in self._counted(gpu_model):
             path = self._path(index, queue) if amounts[counted] else []
-            usage, kept = self._usage[index], self._budgets[index].kept
+            usage, newcomers, kept = self._usage[index], self._newcomers[index], self._budgets[index].kept
             amount: Ints | int = amounts[counted]
+            coming: Ints | int = amounts[counted] if new else 0
             for above in path:
-                before = usage[above, where]
-                after = before + amount
-                # The last step passes nothing on. `before` may be a view of what is overwritten.
-                passed = 0 if above == path[-1] else _above(after, kept[above]) - _above(before, kept[above])
-                usage[above, where] = after
-                if new:
-                    self._newcomers[index][above, where] += amount
-                amount = passed
+                before, came = usage[above, where], newcomers[above, where]
+                after, come = before + amount, came + coming
+                # The last step passes nothing on. `before` and `came` may be views of what is overwritten.
+                if above != path[-1]:
+                    amount = _above(after, kept[above]) - _above(before, kept[above])
+                    if kept[above]:  # otherwise all that is new counts above
+                        coming = (after > kept[above]) * come - (before > kept[above]) * came
+                usage[above, where], newcomers[above, where] = after, come
 
     def _available(self, index: int, queue: int, where: Where, *, known: bool) -> int:
         most = UNLIMITED // 2  # a sum of two stays within 64 bits

@@ -201,8 +201,12 @@ def test_a_start_gives_its_quota_back_to_a_preempted_job_that_a_guarantee_is_owe
 
 @pytest.mark.parametrize(
     "world",
-    [reclaim_worlds.world(2467, waiting=6), reclaim_worlds.world_of_turns(2467)],
-    ids=["plain", "turns"],
+    [
+        reclaim_worlds.world(2467, waiting=6),
+        reclaim_worlds.world_of_turns(2467),
+        reclaim_worlds.world(82425, waiting=6),
+    ],
+    ids=["plain", "turns", "two returns, of which the first makes the start count above"],
 )
 def test_a_job_that_returns_does_not_push_a_start_out_of_what_its_queue_keeps(world):
     plan(*world)  # the queue above is over its limit, which only what stayed may exceed

@@ -40,9 +40,10 @@ def test_quotas_ahead_agree_with_those_of_now_slot_by_slot(seed):
         for _ in range(draw.randint(0, 6)):
             first = draw.randint(1, 3)
             change = draw.randrange(queues), draw.randint(1, 2) * 500, (first, draw.randint(first, 4))
-            changes.append(change)
+            new = draw.random() < 0.7
+            changes.append((*change, new))
             ahead.change(
-                change[0], slot_problems.MODEL, _amounts(resource, change[1]), slice(*change[2]), new=True
+                change[0], slot_problems.MODEL, _amounts(resource, change[1]), slice(*change[2]), new=new
             )
         queue = draw.randrange(queues)
         rooms = []
@@ -51,9 +52,9 @@ def test_quotas_ahead_agree_with_those_of_now_slot_by_slot(seed):
             for when, of, milli, _ in returns:
                 left[of] -= milli if when <= slot else 0
             alone = QuotaLedger(replace(question, budgets=(replace(budget, own=tuple(left), releases=()),)))
-            for of, milli, span in changes:
+            for of, milli, span, new in changes:
                 if span[0] <= slot < span[1]:
-                    alone.change(of, slot_problems.MODEL, _amounts(resource, milli), new=True)
+                    alone.change(of, slot_problems.MODEL, _amounts(resource, milli), new=new)
             fitting = (
                 milli
                 for milli in range(500, A_LOT + 1, 500)
