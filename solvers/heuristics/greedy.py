@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.deadline import is_late
 from gpuplan.solvers.heuristics.bulk_preemption import preempt_in_bulk
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, fill_orders
+from gpuplan.solvers.heuristics.guarantees.early_starts import settle_early_starts
 from gpuplan.solvers.heuristics.guarantees.idle_gpus import use_idle_gpus
 from gpuplan.solvers.heuristics.guarantees.quota_exchange import exchange_for_guarantees
 from gpuplan.solvers.heuristics.list_scheduling import (
@@ -233,13 +233,10 @@ def _plan(
     ledger = Ledger(problem, params)
     start_firm_reservations(ledger)
     vacate_drained_nodes(ledger, moving=way.moving)
-    points, marks = [], []
+    points, marks, early = [], [], set[int]()
     for ledger.current_priority in problem.priorities or (None,):
         _plan_priority(ledger, way, deadline)
-        if _withdraw_early_starts(ledger):
-            fill_free_capacity(ledger)
-            # Of several models of GPU, the fill may choose one that does not count for the guarantee.
-            _withdraw_early_starts(ledger)
+        settle_early_starts(ledger, early)
         points.append(ledger.objective)
         marks.append(ledger.undo.mark())
         # Clean-up still changes the points of the last turn.
@@ -251,33 +248,6 @@ def _plan(
     if not _finish(ledger, deadline):
         return _plan(problem, replace(way, moving=False), deadline, params, rival=rival)
     return _GreedyPlan(ledger, way, (*points[:-1], ledger.objective), tuple(marks))
-
-
-def _withdraw_early_starts(ledger: Ledger) -> int:
-    """
-    Withdraw starts made before their turn for a guarantee that needs them no more; returns their number.
-
-    A job of higher priority may have come to the same queue since, by preemption or on a new node. The
-    guarantee is met without the early start then, and its place belongs to jobs of higher priority.
-    """
-    problem, turn = ledger.problem, ledger.current_priority
-    if turn is None or not problem.guarantees:
-        return 0
-    early = [
-        number
-        for number, placed in ledger.placed.items()
-        if problem.classes[placed.job_class].role is ClassRole.START
-        and problem.classes[placed.job_class].priority < turn
-    ]
-    withdrawn = 0
-    for number in sorted(early, key=lambda each: problem.classes[ledger.placed[each].job_class].priority):
-        placed = ledger.placed[number]
-        job_class = problem.classes[placed.job_class]
-        milli = job_class.shape.quota_milli * len(placed.sites)
-        if not ledger.queues.quota.owed(job_class.queue, placed.option.gpu_model, less=milli):
-            ledger.remove(number)
-            withdrawn += 1
-    return withdrawn
 
 
 def _finish(ledger: Ledger, deadline: float | None) -> bool:

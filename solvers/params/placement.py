@@ -66,6 +66,12 @@ class GreedyParams:
     is owed to. No record of the case that set it.
     """
 
+    order_tries: int = 64
+    """
+    Starts of waiting jobs that are tried in place of starts of lower priority made for a guarantee. Small
+    random worlds with guarantees and priorities need one or two (`test_greedy_guarantees.py`).
+    """
+
     list_scheduling: bool = True
     """
     Try orders that decide starts now and later in one pass. S with 12 slots: up to 2.7 % worse without

@@ -19,6 +19,7 @@ from gpuplan.models.units import MILLI
 from gpuplan.solvers.deadline import is_late
 from gpuplan.solvers.heuristics import placement, vacate
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
+from gpuplan.solvers.heuristics.guarantees.early_starts import start_higher_priorities
 from gpuplan.solvers.state.preemption_candidates import PreemptionCandidates
 
 if TYPE_CHECKING:
@@ -33,13 +34,14 @@ def use_idle_gpus(ledger: Ledger, *, deadline: float | None = None) -> bool:
     """
     Exchange jobs on nodes with idle GPUs as long as a guarantee is unmet and that pays, until the deadline.
 
-    What is then left is filled. True if anything changed; nothing does if a priority would earn less than its
+    What is then left is filled, and the order of priorities restored. True if anything changed; nothing does if a priority would earn less than its
     floor. Only jobs of one replica are exchanged, and running jobs on one node.
     """
     mark = ledger.undo.mark()
     if not _exchange(ledger, deadline):
         return False
     fill_free_capacity(ledger)
+    start_higher_priorities(ledger, ledger.placed)
     if ledger.meets_priority_floors:
         return True
     ledger.undo.rollback(mark)

@@ -210,3 +210,16 @@ def test_a_start_gives_its_quota_back_to_a_preempted_job_that_a_guarantee_is_owe
 )
 def test_a_job_that_returns_does_not_push_a_start_out_of_what_its_queue_keeps(world):
     plan(*world)  # the queue above is over its limit, which only what stayed may exceed
+
+
+@pytest.mark.parametrize("seed", [4948, 82687])
+def test_of_jobs_that_serve_guarantees_as_well_the_higher_priority_starts(seed):
+    """The other had started before its turn, or took a place that an exchange for a guarantee freed."""
+    plan(*reclaim_worlds.world(seed, waiting=6))
+
+
+def test_a_start_before_its_turn_ends_when_a_later_one_meets_the_guarantee():
+    """A job of higher priority can use its place, but could not while it was needed."""
+    instance = instances.everything(80916)
+
+    plan(instance.snapshot, instance.policy.model_copy(update={"priority": TIERS}))
