@@ -283,7 +283,8 @@ def _run_lns(search: EpochSearch) -> None:
         if not limits.deterministic and search.proven:
             raise TargetGapReachedError
 
-    with search.phase("refine"), suppress(TargetGapReachedError):
+    def refine() -> bool:
+        """False if the process failed by itself."""
         arguments = (search.problem, search.running, search.best.target, budget)
         outcome = run_in_child(LNS_ENTRY, arguments, budget.seconds, listen)
         late = outcome.killed or time.monotonic() >= budget.deadline
@@ -291,5 +292,11 @@ def _run_lns(search: EpochSearch) -> None:
         search.ended = StopReason.TIME if late else rested
         if outcome.failure:
             search.failures.append((LNS, outcome.failure))
+        return not outcome.failure
+
+    with search.phase("refine"), suppress(TargetGapReachedError):
+        # A process that ran out of memory, or was killed, may get further the second time.
+        if not refine() and search.ended is not StopReason.TIME:
+            refine()
     if newest:
         search.submit_plan(solver, newest.pop(), stage=LNS)

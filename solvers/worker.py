@@ -294,6 +294,9 @@ class ChildProcess:
 
     def _take(self, message: object) -> None:
         """Take a message, so that the child never waits for its parent."""
+        if not (isinstance(message, ChildEnded) and message.code is None):
+            # The server has done what kept it from the questions before.
+            self._server.late = False
         if not isinstance(message, ChildBegun):
             self.reports.put(message)
             return

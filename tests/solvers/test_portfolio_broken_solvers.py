@@ -15,8 +15,9 @@ import pytest
 
 from gpuplan.models.plan.solution import SolveStatus, StopReason
 from gpuplan.planner.problem_builder import build_problem
-from gpuplan.solvers import SOLVERS
+from gpuplan.solvers import SOLVERS, pipeline
 from gpuplan.solvers.portfolio import Limits, solve
+from gpuplan.solvers.worker import ChildOutcome
 from tests.support.doubles import broken_solvers
 from tests.support.samples.greedy_gap import CEILING, GREEDY, OPTIMUM, POLICY, contested, judged
 
@@ -209,3 +210,13 @@ def test_milestones_only_get_better():
         assert before.objective is None or before.objective <= after.objective
     assert solution.milestones[-1].objective == solution.objective == OPTIMUM
     assert solution.milestones[-1].bound == solution.bound
+
+
+def test_neighbourhoods_are_tried_again_when_their_process_has_crashed(monkeypatch):
+    outcomes = [ChildOutcome(failure="ended with code -9"), ChildOutcome()]
+    monkeypatch.setattr(pipeline, "run_in_child", lambda *_: outcomes.pop(0))
+
+    solution = run("empty")
+
+    assert outcomes == []
+    assert "ended with code -9" in told(solution)

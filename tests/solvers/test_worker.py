@@ -154,6 +154,18 @@ def test_a_question_that_came_too_late_leaves_the_loading_server_to_the_next():
     assert told_after == [after.last]
 
 
+def test_a_server_that_came_back_may_be_late_again():
+    with kept_server():
+        before, _ = heard(f"{doubles}:ids_of_process")
+        for _ in range(2):
+            load_ahead("time:sleep", 1.0)
+            late, _ = heard(f"{doubles}:count_to", 3, seconds=0.1)
+            after, _ = heard(f"{doubles}:ids_of_process")
+
+    assert late.killed
+    assert after.last.parent == before.last.parent
+
+
 def test_a_server_that_hangs_is_given_up_the_second_time():
     with kept_server():
         before, _ = heard(f"{doubles}:ids_of_process")
