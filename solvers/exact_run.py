@@ -228,7 +228,7 @@ class ExactRun:
             return False
         search.add_bound(solver, finding.claimed_bound)
         if not self._placing:
-            why = f"no time left of {search.limits.seconds:g} s to place what it found"
+            why = f"no time left of {search.limits.seconds_text} to place what it found"
             search.failures.append((solver, why))
             search.ended = StopReason.TIME
             return True
@@ -241,7 +241,10 @@ class ExactRun:
             return False
         self._repair(solver, finding)
         if search.best.solver != solver:
-            search.failures.append((solver, "its plan, once placed on nodes, scored less"))
+            # A floor is what a plan brings a priority on nodes; an answer that meets it may miss it there.
+            kept = self._plan is None or search.keeps(self._plan)
+            why = "scored no more than this one" if kept else "left a higher priority fewer points than this one"
+            search.failures.append((solver, f"its plan, once placed on nodes, {why}"))
         # With ticks too: a run that the clock has ended may not be reproducible.
         if time.monotonic() >= self._deadline:
             search.ended = StopReason.TIME

@@ -71,6 +71,11 @@ class Limits:
         return self.seconds - self.reserved
 
     @property
+    def seconds_text(self) -> str:
+        """The limit in words; with deterministic work it is a multiple of what the user asked for."""
+        return f"{self.seconds:g} s{', the safety stop' if self.deterministic else ''}"
+
+    @property
     def deterministic(self) -> bool:
         """True if the clock decides nothing."""
         return self.ticks is not None

@@ -253,7 +253,7 @@ def _is_out_of_time(search: EpochSearch) -> bool:
     if search.left > 0:
         return False
     search.ended = StopReason.TIME
-    search.failures += [(solver, f"no time left of {limits.seconds:g} s") for solver in limits.solvers[:1]]
+    search.failures += [(solver, f"no time left of {limits.seconds_text}") for solver in limits.solvers[:1]]
     return True
 
 

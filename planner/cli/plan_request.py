@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
+import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +28,7 @@ from gpuplan.planner.cli.outputs import say
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
+    from types import FrameType
 
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.plan.solution import Milestone
@@ -258,8 +261,10 @@ def live_view(what: str, limit: float) -> Iterator[Callable[[Milestone], None]]:
     The function only stores the milestone. A thread draws, so that neither the search nor Ctrl-C waits for a
     terminal. With -v there is no live region, because log lines show the progress and would break it.
     """
+    ending = "Interrupted: the search ends with the best plan so far. Ctrl-C again ends the command."
     if not shows_progress() or logging.getLogger(__name__).isEnabledFor(logging.INFO):
-        yield lambda _: None
+        with _at_first_interruption(lambda: say(ending, err=True)):
+            yield lambda _: None
         return
     from rich.console import Console
     from rich.live import Live
@@ -273,14 +278,15 @@ def live_view(what: str, limit: float) -> Iterator[Callable[[Milestone], None]]:
     turning = spinner()
     region = Spinner(turning, text=Text(what))
     latest: tuple[float, Milestone] | None = None
+    told_end: list[str] = []
 
     def tell(milestone: Milestone) -> None:
         nonlocal latest
         latest = time.monotonic(), milestone
 
     def region_now() -> Spinner:
-        lines = [what]
-        if latest is not None:
+        lines = [what, *told_end]
+        if latest is not None and not told_end:
             told, milestone = latest
             style = Style(width=console.width - 2, colour=False, ascii_only=turning == "line")
             seconds = milestone.seconds + time.monotonic() - told
@@ -290,7 +296,36 @@ def live_view(what: str, limit: float) -> Iterator[Callable[[Milestone], None]]:
         region.update(text=Text("\n".join(lines)))
         return region
 
-    with Live(
+    region_shown = Live(
         get_renderable=region_now, console=console, refresh_per_second=_REFRESHES_PER_SECOND, transient=True
-    ):
+    )
+    with region_shown, _at_first_interruption(lambda: told_end.append(ending)):
         yield tell
+
+
+@contextmanager
+def _at_first_interruption(tell: Callable[[], object]) -> Iterator[None]:
+    """
+    Call `tell` at the first Ctrl-C, which then has its usual effect.
+
+    The search ends some seconds later: a plan has to be completed, verified and written. Nothing is done
+    outside of the main thread, or if another part of the program takes care of Ctrl-C.
+    """
+    usual = signal.getsignal(signal.SIGINT)
+    alone = threading.current_thread() is threading.main_thread()
+    if not alone or usual is not signal.default_int_handler:
+        yield
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, usual)
+        # The line may meet one that is being written, or a closed pipe; the interruption matters more.
+        with suppress(OSError, RuntimeError):
+            tell()
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)

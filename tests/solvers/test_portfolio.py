@@ -18,6 +18,7 @@ from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers import SOLVERS, exact_run, pipeline, portfolio, solver_child
 from gpuplan.solvers.incumbent import EpochSearch
 from gpuplan.solvers.params.search import PortfolioParams, SearchParams
+from gpuplan.solvers.pipeline import solve_stage
 from gpuplan.solvers.portfolio import Limits, solve
 from gpuplan.solvers.worker import ChildOutcome
 from gpuplan.solvers.worker_process import read_messages
@@ -110,6 +111,23 @@ def test_no_time_for_an_exact_solver_leaves_greedys_plan():
 
     assert solution.solver == "greedy"
     assert solution.fallback.reason.startswith("milp: no time left of 0 s")
+
+
+def test_a_safety_stop_is_not_told_as_the_time_limit():
+    """With deterministic work the limit here is ten times that of the policy."""
+    solution = run(contested(), seconds=0.0, ticks=1)
+
+    assert solution.fallback.reason == "milp: no time left of 0 s, the safety stop"
+
+
+def test_an_answer_that_misses_a_floor_is_not_said_to_score_less():
+    snapshot = contested()
+    check = partial(judged, snapshot)
+
+    problem, limits = build_problem(snapshot, POLICY), Limits(10.0, ("milp",))
+    solution = solve_stage(problem, (), limits, check, None, keeps=lambda target: False)
+
+    assert solution.fallback.reason.endswith("left a higher priority fewer points than this one")
 
 
 @pytest.mark.slow

@@ -133,6 +133,28 @@ def test_a_search_that_fails_leaves_nothing_on_the_terminal(stderr_of):
     assert blank(opened.text)
 
 
+@pytest.fixture
+def interruptible():
+    """Ctrl-C raises KeyboardInterrupt, even if these tests run in the background of a script."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_is_told_at_once(stderr_of):
+    with terminal() as opened, stderr_of(opened), live_view("planning", 10.0) as tell:
+        tell(MILESTONES[3])
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        opened.wait_for("the search ends with the best plan so far")
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert blank(opened.text)
+
+
 def test_a_terminal_without_braille_gets_none(stderr_of):
     with terminal() as opened, stderr_of(opened, encoding="ascii"), live_view("planning", 10.0) as tell:
         tell(MILESTONES[3])
@@ -221,7 +243,8 @@ def test_ctrl_c_ends_the_search_with_the_best_plan_so_far(contested, tmp_path):
         os.killpg(child.pid, signal.SIGINT)
         out, err = child.communicate()
 
-    assert (child.returncode, err) == (10, "")
+    assert child.returncode == 10
+    assert err == "Interrupted: the search ends with the best plan so far. Ctrl-C again ends the command.\n"
     assert "Plan: 1 to start" in out
     assert "The search was interrupted after" in out
     assert json.loads(saved.read_text())["solution"]["ended"] == "interrupted"
