@@ -125,7 +125,9 @@ def test_an_answer_that_misses_a_floor_is_not_said_to_score_less():
     check = partial(judged, snapshot)
 
     problem, limits = build_problem(snapshot, POLICY), Limits(10.0, ("milp",))
-    solution = solve_stage(problem, (), limits, check, None, keeps=lambda target: False)
+    solution = solve_stage(
+        problem, (), limits, check, None, began=time.monotonic(), keeps=lambda target: False
+    )
 
     assert solution.fallback.reason.endswith("left a higher priority fewer points than this one")
 
