@@ -12,6 +12,7 @@ from benchmarks.sizes import SIZES, made_up
 from gpuplan.models.formulation.columns import Columns
 from gpuplan.models.plan.solution import SolveStatus, StopReason
 from gpuplan.models.policy.policy import Policy, PriorityOrder, PriorityPolicy
+from gpuplan.models.policy.settings import HorizonPolicy
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers import exact_run, pipeline, portfolio, shared_model, solver_child
 from gpuplan.solvers.heuristics.greedy import greedy_by_priority
@@ -22,6 +23,7 @@ from gpuplan.solvers.portfolio import Limits
 from gpuplan.solvers.worker import ChildOutcome
 from tests.support.builders import build
 from tests.support.doubles.broken_solvers import apart_in_this_process
+from tests.support.harness.portfolio_answers import answer
 from tests.support.strategies.random_targets import judged
 
 POLICY = build.by_value(priority=PriorityPolicy(order=PriorityOrder.TIERS))
@@ -162,3 +164,15 @@ def test_greedys_last_plan_for_guarantees_is_not_ruled_out_by_its_earlier_ones(s
     found = portfolio.solve(problem, running, Limits(60.0, (), ticks=1), check)
 
     assert found.objective >= check(turns[problem.priorities[-1]]).objective
+
+
+def test_a_starving_job_of_low_priority_does_not_keep_all_others_waiting():
+    """With later starts its own is booked before all others; every plan around it broke the order."""
+    low = build.job("low", gpus=4, waited=timedelta(days=8))
+    jobs = [low, build.job("high", gpus=4, priority=5)]
+    snapshot = build.snapshot(nodes=build.cluster(1, gpus=4), jobs=jobs)
+    policy = POLICY.model_copy(update={"horizon": HorizonPolicy(slots=2)})
+
+    solution = answer(snapshot, policy, solvers=())
+
+    assert [each.job for each in solution.target.placements] == ["low"]

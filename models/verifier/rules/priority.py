@@ -56,8 +56,9 @@ def priority(case: Context, judges: RuleSet) -> Iterator[Violation]:
     The pending job could start alone if jobs of lower priority that start or grow did not, either those on
     its nodes or all of them, while all else stays as planned. Its start breaks no other rule, leaves
     guarantees as they are, and gains more than the total cost of the plan's changes to other jobs, since
-    these may have been made for the jobs that are left out. Jobs with a promised start, and jobs in a queue
-    that has no more than its guarantee, do not count as a violation. Jobs with MIG instances or with a
+    these may have been made for the jobs that are left out. Jobs with a promised start, jobs that starve and
+    so get one before all others in a plan of several slots, and jobs in a queue that has no more than its
+    guarantee, do not count as a violation. Jobs with MIG instances or with a
     co-start group are not checked; neither are plans that break another rule, nor, in a rollback, the pending
     jobs of the plan that is undone.
     """
@@ -101,14 +102,27 @@ class _Order:
             (job, occupant)
             for job, occupant in self._case.arrivals
             if occupant.change in (Change.STARTED, Change.GROWN)
-            and not job.promise
+            and not self._is_booked(job)
             and not self._is_owed(job)
         )
 
     def level(self, job: Job) -> int:
         """The priority of a job; for a co-start group the lowest of its jobs."""
+        return min(each.priority for each in self._with_group(job))
+
+    def _with_group(self, job: Job) -> list[Job]:
+        """A job and those of its co-start group."""
         names = self._groups.get(job.co_start, [job.name]) if job.co_start else [job.name]
-        return min(self._case.jobs[name].priority for name in names)
+        return [self._case.jobs[name] for name in names]
+
+    def _is_booked(self, job: Job) -> bool:
+        """True if a job's start was decided before all others, or that of a job of its group."""
+        horizon, now = self._case.policy.horizon, self._case.snapshot.taken_at
+        least = horizon.backfill.starving if horizon.slots > 1 else None
+        return any(
+            each.promise or (least is not None and (now - each.submitted_at).total_seconds() >= least)
+            for each in (self._with_group(job) if job.running is None else [job])
+        )
 
     def could_be_first(self, job: Job) -> bool:
         """True if a job does not start now, and its start does not depend on other jobs."""

@@ -1,8 +1,13 @@
 """No job takes a place that a waiting job of higher priority could use."""
 
+from datetime import timedelta
+
+import pytest
+
 from gpuplan.models.placement import Placement
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.policy.policy import Policy
+from gpuplan.models.policy.settings import HorizonPolicy
 from tests.support.builders.build import cluster, job, node, placement, queue, replica, snapshot
 from tests.support.harness.verify_helpers import broken, judge
 
@@ -110,6 +115,19 @@ def test_a_promised_start_goes_before_priorities():
     promised = snapshot(nodes=cluster(1, gpus=1), jobs=[low(promise=promise), high()])
 
     assert judged(promised, on("low", 0)) == ()
+
+
+@pytest.mark.parametrize("names", [("low",), ("low", "other")])
+def test_a_starving_job_goes_before_priorities_where_it_is_promised_a_start(names):
+    """And with it the other jobs of its group."""
+    first, *others = names
+    jobs = [low(first, waited=timedelta(days=8), co_start="g"), *(low(each, co_start="g") for each in others)]
+    world = snapshot(nodes=cluster(1, gpus=len(names)), jobs=[*jobs, high()])
+    starts = [on(name, gpu) for gpu, name in enumerate(names)]
+    ahead = IN_ORDER.model_copy(update={"horizon": HorizonPolicy(slots=2)})
+
+    assert judged(world, *starts, policy=ahead) == ()
+    assert judged(world, *starts) == in_place_of(*names)
 
 
 def test_a_job_that_may_not_start_yet_is_kept_from_nothing():
