@@ -166,6 +166,20 @@ def test_greedys_last_plan_for_guarantees_is_not_ruled_out_by_its_earlier_ones(s
     assert found.objective >= check(turns[problem.priorities[-1]]).objective
 
 
+def test_a_guarantee_does_not_take_a_promised_start_back():
+    """In the turn of higher priorities it looked like one made early for a guarantee that needs it no more."""
+    promise = {"start": build.NOW, "replicas": (build.replica("n0", gpus=range(4)),)}
+    low = build.job("low", gpus=4, promise=promise)
+    jobs = [low, build.job("high", gpus=4, priority=5, queue="owed")]
+    queues = [build.queue(), build.queue("owed", nominal=4, guarantee=4)]
+    snapshot = build.snapshot(nodes=build.cluster(1, gpus=4), jobs=jobs, queues=queues)
+    policy = POLICY.model_copy(update={"horizon": HorizonPolicy(slots=2)})
+
+    solution = answer(snapshot, policy, solvers=())
+
+    assert [each.job for each in solution.target.placements] == ["low"]
+
+
 def test_a_starving_job_of_low_priority_does_not_keep_all_others_waiting():
     """With later starts its own is booked before all others; every plan around it broke the order."""
     low = build.job("low", gpus=4, waited=timedelta(days=8))

@@ -35,12 +35,13 @@ def settle_early_starts(ledger: Ledger, early: set[int]) -> None:
 
 
 def _early_starts(ledger: Ledger) -> list[int]:
-    """Numbers of the starts of lower priority than that of the turn."""
+    """Numbers of the starts of lower priority than that of the turn, without those that are promised."""
     classes, turn = ledger.problem.classes, ledger.current_priority
     return [
         number
         for number, placed in ledger.placed.items()
         if classes[placed.job_class].role is ClassRole.START
+        and not classes[placed.job_class].firm
         and turn is not None
         and classes[placed.job_class].priority < turn
     ]
