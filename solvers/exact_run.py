@@ -243,7 +243,7 @@ class ExactRun:
         if search.best.solver != solver:
             # A floor is what a plan brings a priority on nodes; an answer that meets it may miss it there.
             kept = self._plan is None or search.keeps(self._plan)
-            why = "scored no more than this one" if kept else "left a higher priority fewer points than this one"
+            why = "scored no more than this one" if kept else "left a higher priority less than this one"
             search.failures.append((solver, f"its plan, once placed on nodes, {why}"))
         # With ticks too: a run that the clock has ended may not be reproducible.
         if time.monotonic() >= self._deadline:

@@ -129,7 +129,7 @@ def test_an_answer_that_misses_a_floor_is_not_said_to_score_less():
         problem, (), limits, check, None, began=time.monotonic(), keeps=lambda target: False
     )
 
-    assert solution.fallback.reason.endswith("left a higher priority fewer points than this one")
+    assert solution.fallback.reason.endswith("left a higher priority less than this one")
 
 
 @pytest.mark.slow

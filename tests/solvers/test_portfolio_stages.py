@@ -167,7 +167,7 @@ def test_greedys_last_plan_for_guarantees_is_not_ruled_out_by_its_earlier_ones(s
 
 
 def test_a_guarantee_does_not_take_a_promised_start_back():
-    """In the turn of higher priorities it looked like one made early for a guarantee that needs it no more."""
+    """In the turn of higher priorities it looked like an early one that a guarantee needs no more."""
     promise = {"start": build.NOW, "replicas": (build.replica("n0", gpus=range(4)),)}
     low = build.job("low", gpus=4, promise=promise)
     jobs = [low, build.job("high", gpus=4, priority=5, queue="owed")]

@@ -30,8 +30,8 @@ def eviction(problem: Problem, x: Columns) -> Iterator[Row]:
         Σ_p fewer[v,p]  =  shrink[v]    ∀ v with replicas of unequal points
         stop[v] + move[v] + resized[v] + Σ_k grown[v,k]  ≤  1    ∀ v
 
-    On a GPU of which v holds all, freed[n,g] ≤ given[v,n]: what it frees by leaving counts without freed[n,g].
-    The second row is for nodes that are not crowded. On crowded nodes stop[v] and move[v] each count what v
+    On a GPU of which v holds all, freed[n,g] ≤ given[v,n]: what it frees by leaving counts there anyway. The
+    second row is for nodes that are not crowded. On crowded nodes stop[v] and move[v] each count what v
     holds there, rounded up. For a job on one node that can only be preempted, stop[v] is this sum and not a
     column. given_ov is the number of replicas that v gives up in pattern o, elsewhere_v its replicas on nodes
     where no job may start, spare_v its replicas above the minimum; grown are the jobs columns of the class

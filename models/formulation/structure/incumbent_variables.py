@@ -64,7 +64,7 @@ class IncumbentColumns:
             for (node, gpu), members in self.sharers.items()
             if len(members) == 1 and not problem.nodes[node].gpus[gpu]
         }
-        """GPUs of which one job holds all: `gains` counts them if it leaves, but not if it gives up replicas."""
+        """GPUs of which one job holds all: `gains` counts them only if it leaves, not if it shrinks."""
         self.freed = {at: new(1) for at in self.sharers}
         """The GPU is wholly free because all of them have left."""
         self.emptied = {

@@ -34,8 +34,9 @@ def use_idle_gpus(ledger: Ledger, *, deadline: float | None = None) -> bool:
     """
     Exchange jobs on nodes with idle GPUs as long as a guarantee is unmet and that pays, until the deadline.
 
-    What is then left is filled, and the order of priorities restored. True if anything changed; nothing does if a priority would earn less than its
-    floor. Only jobs of one replica are exchanged, and running jobs on one node.
+    What is then left is filled, and the order of priorities restored. True if anything changed; nothing does
+    if a priority would earn less than its floor. Only jobs of one replica are exchanged, and running jobs on
+    one node.
     """
     mark = ledger.undo.mark()
     if not _exchange(ledger, deadline):
