@@ -349,6 +349,8 @@ class Job(Noun):
 
     def speed_milli(self, gpu_model: str | None) -> int:
         """Speed at full size on a GPU model, in thousandths of that on the fastest allowed one."""
+        if gpu_model is None or not self.gpu_models:
+            return MILLI
         return self.rate_milli(gpu_model, self.gang.maximum)
 
     def rate_milli(self, gpu_model: str | None, replicas: int) -> int:

@@ -204,7 +204,9 @@ class Durations:
         Recovery is in seconds, 0 for a job that has not run before. Work is the duration less progress, in
         thousandths of seconds on its fastest GPU model.
         """
-        return self._recovery(job), work_left(self._policy, job, self.expected(job).seconds)
+        whole = job.expected_duration
+        whole = self.expected(job).seconds if whole is None else max(1, whole)
+        return self._recovery(job), work_left(self._policy, job, whole)
 
     def _recovery(self, job: Job) -> int:
         return 0 if job.progress is None else recovery_seconds(self._policy, job)

@@ -166,7 +166,8 @@ def _within_quotas(job: ListedJob, start: ListedStart, free: FreeGpus) -> bool:
 
 
 def _first_place(job: ListedJob, choices: Iterable[Choice], free: FreeGpus, shortest: int) -> ListedStart:
-    gpus, left, found = job.gpus, 0, None
+    gpus, left, begins = job.gpus, 0, 0
+    found: tuple[Choice, int] | None = None
     first, profiles = free.first[gpus], free.profiles
     earliest: float = inf
     for choice in choices:
@@ -194,14 +195,14 @@ def _first_place(job: ListedJob, choices: Iterable[Choice], free: FreeGpus, shor
                 while further < last and times[further] < end and counts[further] >= gpus:
                     further += 1
                 if further == last or times[further] >= end:
-                    earliest, left, latest = end, counts[position], times[position]
-                    found = ListedStart(times[position], choice, (node,))
+                    earliest, left, begins = end, counts[position], times[position]
+                    latest, found = begins, (choice, node)
                     break
                 # What is too short for all that follow is not looked at again.
                 useless = useless and times[further] - times[position] < shortest
                 position = further
     assert found is not None  # noqa: S101 - once all others have ended there is room
-    return found
+    return ListedStart(begins, found[0], (found[1],))
 
 
 def _first_places(

@@ -169,6 +169,8 @@ class _Queue:
         self._profiles = _free_over_time(snapshot, durations, nodes)
         self._quotas: dict[str, dict[str, int]] = {}
         """Profiles of quotas, by resource and queue."""
+        self._binding: dict[tuple[str, str], tuple[int, ...]] = {}
+        """Profiles of the quotas that limit jobs, by queue and GPU model."""
         self._suited: dict[object, dict[str, tuple[int, ...]]] = {}
         self._jobs: list[ListedJob] = []
         self._aged: set[int] = set()
@@ -204,12 +206,13 @@ class _Queue:
     def _choices(self, job: Job) -> tuple[Choice, ...]:
         """GPU models with enough GPUs for a job."""
         key = (job.requirements_key, job.gang)
-        if key not in self._suited:
+        suited = self._suited.get(key)
+        if suited is None:
             by_model: dict[str, list[int]] = {}
             for number, node in enumerate(self._nodes):
                 if node.gpus and not node.gpus.may_be_unhealthy and suits(job, node):
                     by_model.setdefault(node.gpu_model or "", []).append(number)
-            self._suited[key] = {
+            suited = self._suited[key] = {
                 model: tuple(found)
                 for model, found in by_model.items()
                 if sum(self._profiles[number][1][-1] // job.request.gpus for number in found)
@@ -217,24 +220,28 @@ class _Queue:
             }
         left = max(self._policy.objective.shortest, self._durations.until_completion(job))
         found = []
-        for model, nodes in self._suited[key].items():
+        needed = job.request.gpus * job.gang.minimum
+        for model, nodes in suited.items():
             seconds = max(1, left * MILLI // max(1, job.speed_milli(model)))
-            quotas = self._quotas_of(job, model)
-            needed = job.request.gpus * job.gang.minimum
-            if all(self._profiles[number][1][-1] >= needed for number in quotas):
+            quotas = self._quotas_of(job.queue, model)
+            if all([self._profiles[number][1][-1] >= needed for number in quotas]):
                 found.append(Choice(seconds, model, nodes, quotas))
         return tuple(sorted(found))
 
-    def _quotas_of(self, job: Job, model: str) -> tuple[int, ...]:
-        """Profiles of the quotas that limit a job on a GPU model."""
-        above = tuple(queue_and_above(job.queue, self._snapshot.parent_queues))
-        found = []
+    def _quotas_of(self, queue: str, model: str) -> tuple[int, ...]:
+        """Profiles of the quotas that limit jobs of a queue on a GPU model."""
+        known = self._binding.get((queue, model))
+        if known is not None:
+            return known
+        above = tuple(queue_and_above(queue, self._snapshot.parent_queues))
+        found = list[int]()
         for resource in (ALL_MODELS, model):
             if resource not in self._quotas:
                 self._quotas[resource] = self._add_quotas(resource)
             numbers = self._quotas[resource]
-            found += [numbers[queue] for queue in above if queue in numbers]
-        return tuple(found)
+            found += [numbers[each] for each in above if each in numbers]
+        self._binding[queue, model] = tuple(found)
+        return self._binding[queue, model]
 
     def _add_quotas(self, resource: str) -> dict[str, int]:
         """Add a profile for each limit of a resource below the cluster's GPUs; its number, by queue."""
