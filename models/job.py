@@ -297,6 +297,8 @@ class Job(Noun):
     @property
     def begins_at(self) -> datetime | None:
         """Its earliest start: as the user requests, and after the back-off; None if there is neither."""
+        if self.retry is None:
+            return self.not_before
         return latest(self.not_before, self.retry_at)
 
     @property
