@@ -76,13 +76,12 @@ def _stays_sound(snapshot: Snapshot, before: Snapshot) -> bool:
     if cluster is not before.cluster or "co_start" in snapshot.stated:
         return False
     same = before.job_by_name
-    changed = [job for job in snapshot.jobs if same.get(job.name) is not job]
-    touched = {replica.node for job in changed for replica in job.running_replicas}
-    jobs = changed if not touched else [
+    new = {job.name for job in snapshot.jobs if same.get(job.name) is not job}
+    touched = {replica.node for name in new for replica in snapshot.job_by_name[name].running_replicas}
+    jobs = [
         job
         for job in snapshot.jobs
-        if same.get(job.name) is not job
-        or any(replica.node in touched for replica in job.running_replicas)
+        if job.name in new or (touched and any(each.node in touched for each in job.running_replicas))
     ]
     there = {replica.node for job in jobs for replica in job.running_replicas}
     nodes = tuple([node for node in cluster.nodes if node.name in there])

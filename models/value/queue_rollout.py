@@ -219,14 +219,15 @@ class _Queue:
                 >= job.gang.minimum
             }
         left = max(self._policy.objective.shortest, self._durations.until_completion(job))
-        found = []
         needed = job.request.gpus * job.gang.minimum
-        for model, nodes in suited.items():
-            seconds = max(1, left * MILLI // max(1, job.speed_milli(model)))
-            quotas = self._quotas_of(job.queue, model)
-            if all([self._profiles[number][1][-1] >= needed for number in quotas]):
-                found.append(Choice(seconds, model, nodes, quotas))
-        return tuple(sorted(found))
+        return tuple(
+            sorted(
+                Choice(max(1, left * MILLI // max(1, job.speed_milli(model))), model, nodes, quotas)
+                for model, nodes in suited.items()
+                for quotas in [self._quotas_of(job.queue, model)]
+                if all(self._profiles[number][1][-1] >= needed for number in quotas)
+            )
+        )
 
     def _quotas_of(self, queue: str, model: str) -> tuple[int, ...]:
         """Profiles of the quotas that limit jobs of a queue on a GPU model."""
@@ -329,7 +330,7 @@ class _Queue:
         jobs = len(tier.jobs)
         for number in range(changes):
             one, order, choices = int(dice.random() * jobs), list(best.order), dict(best.choices)
-            moved = other = one
+            other = one
             every = self._jobs[order[one]].choices
             if number % 2 and len(every) > 1:
                 model, chosen = every[int(dice.random() * len(every))], choices.get(order[one], every)

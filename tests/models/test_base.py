@@ -87,7 +87,7 @@ def test_no_more_than_so_many_requests_are_kept(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "value", [None, "é\n\"", 3, 0.5, [], {}, {"b": [1, {"z": None, "a": True}], "a": "x" * 99}]
+    "value", [None, 'é\n"', 3, 0.5, [], {}, {"b": [1, {"z": None, "a": True}], "a": "x" * 99}]
 )
 def test_canonical_json_is_the_same_with_and_without_the_encoder_of_c(value, monkeypatch):
     fast = base.canonical_json(value)
