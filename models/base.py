@@ -14,13 +14,20 @@ from pydantic import BaseModel, ConfigDict
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-_encoded: Final = json.JSONEncoder(
-    check_circular=False, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-).encode
-"""Created once, because a snapshot has about a hundred thousand documents; these are trees."""
-
 canonical_string: Final = json.encoder.encode_basestring
 """Canonical JSON of a string, as `canonical_json` writes it."""
+
+_encoder: Final = json.JSONEncoder(
+    check_circular=False, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+)
+_make_pieces: Final = getattr(json.encoder, "c_make_encoder", None)
+_pieces: Final = _make_pieces and _make_pieces(
+    None, _encoder.default, canonical_string, None, ":", ",", True, False, False
+)
+"""
+What `_encoder` makes anew for each value, which takes longer than the text of a small one: a snapshot has
+about a hundred thousand documents. None where Python has no such encoder.
+"""
 
 _TEXTS_IN_A_PIECE: Final = 1000
 """List entries per piece: few pieces, each far smaller than the whole text."""
@@ -101,7 +108,7 @@ class Noun(BaseModel):
 
 def canonical_json(document: Any) -> str:
     """Canonical JSON, one text per value: keys sorted, no spaces, no NaN."""
-    return _encoded(document)
+    return "".join(_pieces(document, 0)) if _pieces else _encoder.encode(document)
 
 
 def canonical_list(texts: Iterable[str]) -> Iterator[str]:

@@ -120,7 +120,9 @@ class Gang(Noun):
         )
 
     def __hash__(self) -> int:
-        """Dicts are not hashable, so hash their items."""
+        """Dicts are not hashable, so hash their items; most gangs have none."""
+        if not (self.scaling or self.scaling_by_model):
+            return hash((self.minimum, self.maximum))
         by_model = ((model, tuple(table.items())) for model, table in self.scaling_by_model.items())
         return hash((self.minimum, self.maximum, tuple(self.scaling.items()), *by_model))
 

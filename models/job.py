@@ -297,6 +297,8 @@ class Job(Noun):
     @property
     def begins_at(self) -> datetime | None:
         """Its earliest start: as the user requests, and after the back-off; None if there is neither."""
+        if self.retry is None:
+            return self.not_before
         return latest(self.not_before, self.retry_at)
 
     @property
@@ -349,6 +351,8 @@ class Job(Noun):
 
     def speed_milli(self, gpu_model: str | None) -> int:
         """Speed at full size on a GPU model, in thousandths of that on the fastest allowed one."""
+        if gpu_model is None or not self.gpu_models:
+            return MILLI
         return self.rate_milli(gpu_model, self.gang.maximum)
 
     def rate_milli(self, gpu_model: str | None, replicas: int) -> int:

@@ -38,6 +38,8 @@ LARGEST_COUNT: Final = 1_000_000
 LARGEST_MIB: Final = 2**40
 """Upper bound of one memory or disk figure (1 EiB)."""
 
+_WHOLE_SECONDS: Final = len("2026-11-20T12:00:00")
+
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d{1,3})?)s)?(?:(\d+)ms)?")
 _MEMORY = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)(Ki|Mi|Gi|Ti|k|M|G|T)?")
 _BYTES: Final = {
@@ -111,8 +113,10 @@ def print_seconds(value: int) -> str:
     """Seconds as `1h30m`; days are printed as hours, as in Go."""
     hours, rest = divmod(value, 3600)
     minutes, seconds = divmod(rest, 60)
-    parts = [f"{hours}h"] * bool(hours) + [f"{minutes}m"] * bool(minutes) + [f"{seconds}s"] * bool(seconds)
-    return "".join(parts) or "0s"
+    text = f"{hours}h" if hours else ""
+    text += f"{minutes}m" if minutes else ""
+    text += f"{seconds}s" if seconds else ""
+    return text or "0s"
 
 
 def print_milliseconds(value: int) -> str:
@@ -130,7 +134,9 @@ def _whole_second_utc(value: datetime) -> datetime:
 def print_timestamp(value: datetime) -> str:
     """RFC 3339 in UTC, whole seconds."""
     # Not strftime, which writes years before 1000 with fewer than four digits on some systems.
-    return f"{value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='seconds')}Z"
+    if value.tzinfo is not UTC:  # those of documents are
+        value = value.astimezone(UTC)
+    return f"{value.isoformat()[:_WHOLE_SECONDS]}Z"
 
 
 def _timestamp_text(value: Any) -> Any:

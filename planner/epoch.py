@@ -89,7 +89,7 @@ def plan_epoch(
     #    keep them.
     found = with_exclusions(snapshot.canonical(), policy.health)
     found = reuse_equal_nouns(found, last.snapshot) if last else found
-    damage = survey_damage(found)
+    damage = survey_damage(found, last.snapshot if last else None)
     snapshot = damage.sound
     if last and snapshot is not found:
         snapshot = reuse_equal_nouns(snapshot, last.snapshot)

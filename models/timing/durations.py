@@ -204,7 +204,12 @@ class Durations:
         Recovery is in seconds, 0 for a job that has not run before. Work is the duration less progress, in
         thousandths of seconds on its fastest GPU model.
         """
-        return self._recovery(job), work_left(self._policy, job, self.expected(job).seconds)
+        return self._recovery(job), self._work(job)
+
+    def _work(self, job: Job) -> int:
+        declared = job.expected_duration
+        whole = self.expected(job).seconds if declared is None else max(1, declared)
+        return work_left(self._policy, job, whole)
 
     def _recovery(self, job: Job) -> int:
         return 0 if job.progress is None else recovery_seconds(self._policy, job)
@@ -223,13 +228,14 @@ class Durations:
         """
         if job.running is None:
             return 0
-        worked = max(0, int((self._now - working_since(job.running)).total_seconds()))
-        _, work = self.work(job)
-        left = -(-work // self.pace(job)) - worked
+        since = working_since(job.running)
+        worked = max(0, int((self._now - since).total_seconds()))
+        left = -(-self._work(job) // self.pace(job)) - worked
         if left <= 0:
             before = job.progress.completed_milli // MILLI if job.progress else 0
             left = self._overrun(before + worked)
-        left += recovering_seconds(job, self._now)
+        if since > self._now:
+            left += recovering_seconds(job, self._now)
         if job.running.kill_at is not None:
             left = min(left, int((job.running.kill_at - self._now).total_seconds()))
         return max(1, left)

@@ -45,6 +45,8 @@ def running_speed_milli(job: Job, nodes: Mapping[str, Node]) -> int:
     The slowest GPU model that it runs on counts. The number of replicas does not: plans expect the same
     duration for every size. `nodes` is by name.
     """
+    if not job.gpu_models:
+        return MILLI  # it is as fast on all
     replicas = job.running.replicas if job.running else ()
     found = (nodes.get(replica.node) for replica in replicas if replica.gpus)
     models = {node.gpu_model for node in found if node and node.gpu_model}

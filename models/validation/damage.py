@@ -53,12 +53,42 @@ class DamageSurvey:
     """Other damage with its subject, such as `node n3`."""
 
 
-def survey_damage(snapshot: Snapshot) -> DamageSurvey:
-    """Find the damage of a snapshot; computed once per snapshot."""
+def survey_damage(snapshot: Snapshot, before: Snapshot | None = None) -> DamageSurvey:
+    """
+    Find the damage of a snapshot; computed once per snapshot.
+
+    Jobs that are the same objects in an earlier snapshot, `before`, need not be examined again.
+    """
     found = snapshot.derived.get(DamageSurvey)
     if not isinstance(found, DamageSurvey):
-        found = snapshot.derived[DamageSurvey] = _surveyed(snapshot)
+        sound = before is not None and _stays_sound(snapshot, before)
+        found = DamageSurvey(snapshot, {}, ()) if sound else _surveyed(snapshot)
+        snapshot.derived[DamageSurvey] = found
     return found
+
+
+def _stays_sound(snapshot: Snapshot, before: Snapshot) -> bool:
+    """True if there was no damage before, and what differs since then has none; False may be wrong."""
+    known, cluster = before.derived.get(DamageSurvey), snapshot.cluster
+    if not isinstance(known, DamageSurvey) or known.losses or known.notes:
+        return False
+    # The jobs of a group may be damage of each other wherever they run.
+    if cluster is not before.cluster or "co_start" in snapshot.stated:
+        return False
+    same = before.job_by_name
+    new = {job.name for job in snapshot.jobs if same.get(job.name) is not job}
+    touched = {replica.node for name in new for replica in snapshot.job_by_name[name].running_replicas}
+    jobs = [
+        job
+        for job in snapshot.jobs
+        if job.name in new or (touched and any(each.node in touched for each in job.running_replicas))
+    ]
+    there = {replica.node for job in jobs for replica in job.running_replicas}
+    nodes = tuple([node for node in cluster.nodes if node.name in there])
+    # What only nodes decide is as before.
+    part = cluster.model_copy(update={"nodes": nodes, "reservations": (), "rack_power": ()})
+    view = SnapshotView(snapshot.model_copy(update={"cluster": part, "jobs": tuple(jobs)}), Suggestions(0))
+    return all(one.damage is None for check in DAMAGE_CHECKS for one in check(view))
 
 
 def without_losses(snapshot: Snapshot, names: Collection[str]) -> Snapshot:

@@ -278,12 +278,14 @@ class JobValue:
         shortest, scale = self._policy.objective.shortest, 1.0
         match goal:
             case Goal.COMPLETION | Goal.GOODPUT:
-                gpus, seconds = self._gpus(job), max(1.0 * shortest, self._durations.until_completion(job))
+                seconds, part = max(1.0 * shortest, self._durations.until_completion(job)), 1.0
                 if goal is Goal.GOODPUT or job.gang.scaled:
                     gain, part = _gain(job), job.gang.minimum / job.gang.maximum
-                    gpus, seconds, scale = gpus * part, seconds * gain, gain * part
-                turns = goal is Goal.COMPLETION and self._policy.disruption.preempts_equals
-                urgency = _USUAL_SERVICE / (seconds * gpus) if turns else _USUAL_SECONDS / seconds
+                    seconds, scale = seconds * gain, gain * part
+                if goal is Goal.COMPLETION and self._policy.disruption.preempts_equals:
+                    urgency = _USUAL_SERVICE / (seconds * (self._gpus(job) * part))
+                else:
+                    urgency = _USUAL_SECONDS / seconds
             case Goal.LEAST_ATTAINED_SERVICE:
                 urgency = _USUAL_SERVICE / (_SECONDS_PER_HOUR + self.service(job))
             case Goal.CRITICAL_PATH:

@@ -57,11 +57,19 @@ class ListedJob:
         return log2(self.choices[0].seconds) + power * log2(self.gpus * self.replicas) - log2(self.weight)
 
 
+Taken: TypeAlias = list[tuple[int, Profile]]
+"""The profiles that a start changes, by number, as they are with it."""
+
+
 class FreeGpus:
-    """What is free over time, and the first second at which each profile has room for a replica."""
+    """
+    What is free over time, and the first second at which each profile has room for a replica.
+
+    Profiles are replaced, never changed, so that copies share them.
+    """
 
     def __init__(self, profiles: Iterable[Profile], sizes: Iterable[int]) -> None:
-        self.profiles: list[Profile] = [(list(times), list(counts)) for times, counts in profiles]
+        self.profiles: list[Profile] = list(profiles)
         self.first = {gpus: [0] * len(self.profiles) for gpus in sorted(set(sizes))}
         """By GPUs of a replica: second of the first room in each profile, or of its last change."""
         for number in range(len(self.profiles)):
@@ -69,19 +77,39 @@ class FreeGpus:
 
     def copy(self) -> FreeGpus:
         """The same, to be changed by itself."""
-        other = FreeGpus(self.profiles, ())
+        other = FreeGpus((), ())
+        other.profiles = list(self.profiles)
         other.first = {gpus: list(seconds) for gpus, seconds in self.first.items()}
         return other
 
-    def take(self, job: ListedJob, start: ListedStart) -> None:
+    def take(self, job: ListedJob, start: ListedStart) -> Taken:
         """Take what a job holds from its start to its end."""
-        end = start.begins + start.choice.seconds
-        for node in start.places:
-            _occupy(*self.profiles[node], start.begins, end, job.gpus)
-        for quota in start.choice.quotas:
-            _occupy(*self.profiles[quota], start.begins, end, job.gpus * job.replicas)
-        for node in start.places:
-            self._find_first(node)
+        begins, choice, places = start
+        end, profiles, taken = begins + choice.seconds, self.profiles, list[tuple[int, Profile]]()
+        for node in dict.fromkeys(places):
+            times, counts = held = _occupied(profiles[node], begins, end, job.gpus * places.count(node))
+            taken.append((node, held))
+            profiles[node] = held
+            for gpus, seconds in self.first.items():
+                # A beginning outside of the span has as much room as before.
+                if begins <= seconds[node] < end:
+                    position, last = bisect_left(times, seconds[node]), len(counts) - 1
+                    while position < last and counts[position] < gpus:
+                        position += 1
+                    seconds[node] = times[position]
+        for quota in choice.quotas:
+            profiles[quota] = _occupied(profiles[quota], begins, end, job.gpus * job.replicas)
+            taken.append((quota, profiles[quota]))
+        return taken
+
+    def take_again(self, takings: Iterable[Taken]) -> None:
+        """Take in order what was taken, in the same order and from the same beginning, before."""
+        latest: dict[int, Profile] = {}
+        for taken in takings:
+            latest.update(taken)
+        for number, profile in latest.items():
+            self.profiles[number] = profile
+            self._find_first(number)
 
     def _find_first(self, number: int) -> None:
         times, counts = self.profiles[number]
@@ -113,13 +141,17 @@ def start_now(job: ListedJob, free: FreeGpus) -> ListedStart | None:
     return None
 
 
-def first_start(job: ListedJob, choices: Iterable[Choice], free: FreeGpus) -> ListedStart:
+def first_start(job: ListedJob, choices: Iterable[Choice], free: FreeGpus, shortest: int = 0) -> ListedStart:
     """
     Where and when a job completes first; each of the choices has room for it in the end.
 
     A job of one replica gets the node with the fewest free GPUs then, a gang the first nodes of one model.
+    All jobs of its size that follow hold GPUs for at least `shortest` seconds.
     """
-    start = (_first_place if job.replicas == 1 else _first_places)(job, choices, free)
+    if job.replicas == 1:
+        start = _first_place(job, choices, free, shortest)
+    else:
+        start = _first_places(job, choices, free)
     if _within_quotas(job, start, free):
         return start
     return _first_places(job, choices, free, with_quotas=True)
@@ -127,12 +159,15 @@ def first_start(job: ListedJob, choices: Iterable[Choice], free: FreeGpus) -> Li
 
 def _within_quotas(job: ListedJob, start: ListedStart, free: FreeGpus) -> bool:
     begins, choice, _ = start
+    if not choice.quotas:
+        return True
     needed = job.gpus * job.replicas
     return all(free.least(quota, begins, begins + choice.seconds) >= needed for quota in choice.quotas)
 
 
-def _first_place(job: ListedJob, choices: Iterable[Choice], free: FreeGpus) -> ListedStart:
-    gpus, left, found = job.gpus, 0, None
+def _first_place(job: ListedJob, choices: Iterable[Choice], free: FreeGpus, shortest: int) -> ListedStart:
+    gpus, left, begins = job.gpus, 0, 0
+    found: tuple[Choice, int] | None = None
     first, profiles = free.first[gpus], free.profiles
     earliest: float = inf
     for choice in choices:
@@ -146,10 +181,13 @@ def _first_place(job: ListedJob, choices: Iterable[Choice], free: FreeGpus) -> L
                 continue
             times, counts = profiles[node]
             last, position = len(times), bisect_left(times, first[node])
+            useless = True
             while position < last:
                 if counts[position] < gpus:
                     position += 1
                     continue
+                if useless:
+                    first[node] = times[position]
                 end = times[position] + seconds
                 if end > earliest or (end == earliest and counts[position] >= left):
                     break
@@ -157,12 +195,14 @@ def _first_place(job: ListedJob, choices: Iterable[Choice], free: FreeGpus) -> L
                 while further < last and times[further] < end and counts[further] >= gpus:
                     further += 1
                 if further == last or times[further] >= end:
-                    earliest, left, latest = end, counts[position], times[position]
-                    found = ListedStart(times[position], choice, (node,))
+                    earliest, left, begins = end, counts[position], times[position]
+                    latest, found = begins, (choice, node)
                     break
+                # What is too short for all that follow is not looked at again.
+                useless = useless and times[further] - times[position] < shortest
                 position = further
     assert found is not None  # noqa: S101 - once all others have ended there is room
-    return found
+    return ListedStart(begins, found[0], (found[1],))
 
 
 def _first_places(
@@ -237,14 +277,17 @@ def _long_spans(
     return found
 
 
-def _occupy(times: list[int], counts: list[int], begins: int, ends: int, gpus: int) -> None:
-    """Take GPUs in a span."""
-    bounds = []
-    for second in (begins, ends):
-        position = bisect_left(times, second)
-        if position == len(times) or times[position] != second:
-            times.insert(position, second)
-            counts.insert(position, counts[position - 1])
-        bounds.append(position)
-    for position in range(*bounds):
+def _occupied(profile: Profile, begins: int, ends: int, gpus: int) -> Profile:
+    """A profile without GPUs that are taken in a span."""
+    times, counts = profile[0].copy(), profile[1].copy()
+    low = bisect_left(times, begins)
+    if low == len(times) or times[low] != begins:
+        times.insert(low, begins)
+        counts.insert(low, counts[low - 1])
+    high = bisect_left(times, ends, low)
+    if high == len(times) or times[high] != ends:
+        times.insert(high, ends)
+        counts.insert(high, counts[high - 1])
+    for position in range(low, high):
         counts[position] -= gpus
+    return times, counts

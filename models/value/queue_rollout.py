@@ -25,6 +25,7 @@ from gpuplan.models.value.list_schedule import (
     ListedJob,
     ListedStart,
     Profile,
+    Taken,
     first_start,
     start_now,
 )
@@ -82,17 +83,16 @@ class _Plan(NamedTuple):
     cost: float
     """Σ weight · completion of the jobs of a tier, in seconds from now."""
     starts: dict[int, ListedStart]
+    takings: list[Taken]
+    """What each of them takes, in their order."""
 
-    def same_beginning(self, order: Sequence[int], choices: dict[int, tuple[Choice, ...]]) -> int:
-        """Number of jobs that another list begins with as this one."""
-        return next(
-            (
-                position
-                for position, (one, other) in enumerate(zip(self.order, order, strict=True))
-                if one != other or self.choices.get(one) != choices.get(one)
-            ),
-            len(order),
-        )
+
+class _Change(NamedTuple):
+    """A list like that of another schedule, but between two positions."""
+
+    of: _Plan
+    first: int
+    last: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +169,8 @@ class _Queue:
         self._profiles = _free_over_time(snapshot, durations, nodes)
         self._quotas: dict[str, dict[str, int]] = {}
         """Profiles of quotas, by resource and queue."""
+        self._binding: dict[tuple[str, str], tuple[int, ...]] = {}
+        """Profiles of the quotas that limit jobs, by queue and GPU model."""
         self._suited: dict[object, dict[str, tuple[int, ...]]] = {}
         self._jobs: list[ListedJob] = []
         self._aged: set[int] = set()
@@ -204,37 +206,43 @@ class _Queue:
     def _choices(self, job: Job) -> tuple[Choice, ...]:
         """GPU models with enough GPUs for a job."""
         key = (job.requirements_key, job.gang)
-        if key not in self._suited:
+        suited = self._suited.get(key)
+        if suited is None:
             by_model: dict[str, list[int]] = {}
             for number, node in enumerate(self._nodes):
                 if node.gpus and not node.gpus.may_be_unhealthy and suits(job, node):
                     by_model.setdefault(node.gpu_model or "", []).append(number)
-            self._suited[key] = {
+            suited = self._suited[key] = {
                 model: tuple(found)
                 for model, found in by_model.items()
                 if sum(self._profiles[number][1][-1] // job.request.gpus for number in found)
                 >= job.gang.minimum
             }
         left = max(self._policy.objective.shortest, self._durations.until_completion(job))
-        found = []
-        for model, nodes in self._suited[key].items():
-            seconds = max(1, left * MILLI // max(1, job.speed_milli(model)))
-            quotas = self._quotas_of(job, model)
-            needed = job.request.gpus * job.gang.minimum
-            if all(self._profiles[number][1][-1] >= needed for number in quotas):
-                found.append(Choice(seconds, model, nodes, quotas))
-        return tuple(sorted(found))
+        needed = job.request.gpus * job.gang.minimum
+        return tuple(
+            sorted(
+                Choice(max(1, left * MILLI // max(1, job.speed_milli(model))), model, nodes, quotas)
+                for model, nodes in suited.items()
+                for quotas in [self._quotas_of(job.queue, model)]
+                if all(self._profiles[number][1][-1] >= needed for number in quotas)
+            )
+        )
 
-    def _quotas_of(self, job: Job, model: str) -> tuple[int, ...]:
-        """Profiles of the quotas that limit a job on a GPU model."""
-        above = tuple(queue_and_above(job.queue, self._snapshot.parent_queues))
-        found = []
+    def _quotas_of(self, queue: str, model: str) -> tuple[int, ...]:
+        """Profiles of the quotas that limit jobs of a queue on a GPU model."""
+        known = self._binding.get((queue, model))
+        if known is not None:
+            return known
+        above = tuple(queue_and_above(queue, self._snapshot.parent_queues))
+        found = list[int]()
         for resource in (ALL_MODELS, model):
             if resource not in self._quotas:
                 self._quotas[resource] = self._add_quotas(resource)
             numbers = self._quotas[resource]
-            found += [numbers[queue] for queue in above if queue in numbers]
-        return tuple(found)
+            found += [numbers[each] for each in above if each in numbers]
+        self._binding[queue, model] = tuple(found)
+        return self._binding[queue, model]
 
     def _add_quotas(self, resource: str) -> dict[str, int]:
         """Add a profile for each limit of a resource below the cluster's GPUs; its number, by queue."""
@@ -322,17 +330,21 @@ class _Queue:
         jobs = len(tier.jobs)
         for number in range(changes):
             one, order, choices = int(dice.random() * jobs), list(best.order), dict(best.choices)
-            moved = order[one]
-            every = self._jobs[moved].choices
+            other = one
+            every = self._jobs[order[one]].choices
             if number % 2 and len(every) > 1:
-                other, chosen = every[int(dice.random() * len(every))], choices.get(moved, every)
-                left = tuple(each for each in every if (each in chosen) != (each is other))
+                model, chosen = every[int(dice.random() * len(every))], choices.get(order[one], every)
+                left = tuple(each for each in every if (each in chosen) != (each is model))
                 if not left:
                     continue
-                choices[moved] = left
+                choices[order[one]] = left
             else:
-                order.insert(int(dice.random() * jobs), order.pop(one))
-            best = self._plan(tier, tuple(order), choices, best.cost, free, best) or best
+                other = int(dice.random() * jobs)
+                if other == one:
+                    continue
+                order.insert(other, order.pop(one))
+            change = _Change(best, min(one, other), max(one, other))
+            best = self._plan(tier, tuple(order), choices, best.cost, free, change) or best
         return best
 
     def _plan(
@@ -342,25 +354,50 @@ class _Queue:
         choices: dict[int, tuple[Choice, ...]],
         most: float,
         free: FreeGpus,
-        like: _Plan | None = None,
+        change: _Change | None = None,
     ) -> _Plan | None:
-        """The schedule of a list; None if it does not cost less than `most`. `like` is of a similar list."""
-        free, starts, cost = free.copy(), dict[int, ListedStart](), 0.0
-        counted = set(tier.jobs)
-        same = like.same_beginning(order, choices) if like else 0
+        """The schedule of a list; None if it does not cost less than `most`."""
+        free, cost, jobs, counted = free.copy(), 0.0, self._jobs, set(tier.jobs)
+        starts, takings = dict[int, ListedStart](), list[Taken]()
+        # Starts before the change are known, and after it if all in it start as before.
+        known, differs = {}, True
+        if change:
+            known, differs = change.of.starts, False
+            takings = change.of.takings[: change.first]
+            free.take_again(takings)
+        shortest = None if change else self._shortest(order)
         for position, number in enumerate(order):
-            job = self._jobs[number]
-            if like and position < same:
-                start = like.starts[number]
+            job = jobs[number]
+            kept = change is not None and (
+                position < change.first or (position > change.last and not differs)
+            )
+            if kept:
+                start = known[number]
             else:
-                start = first_start(job, choices.get(number, job.choices), free)
+                start = first_start(
+                    job, choices.get(number, job.choices), free, shortest[position] if shortest else 0
+                )
             starts[number] = start
             if number in counted:
                 cost += job.weight * (start.begins + start.choice.seconds)
             if cost >= most:
                 return None
-            free.take(job, start)
-        return _Plan(order, choices, cost, starts)
+            if not kept:
+                takings.append(free.take(job, start))
+                differs = differs or start != known[number]
+        if change and not differs:
+            takings += change.of.takings[change.last + 1 :]
+        return _Plan(order, choices, cost, starts, takings)
+
+    def _shortest(self, order: Sequence[int]) -> list[int]:
+        """By position in a list: least seconds of this job and all that follow with replicas of its size."""
+        least: dict[int, int] = {}
+        found = []
+        for number in reversed(order):
+            job = self._jobs[number]
+            least[job.gpus] = min(job.choices[0].seconds, least.get(job.gpus, job.choices[0].seconds))
+            found.append(least[job.gpus])
+        return found[::-1]
 
 
 def _free_over_time(snapshot: Snapshot, durations: Durations, nodes: Sequence[Node]) -> list[Profile]:

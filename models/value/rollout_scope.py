@@ -33,7 +33,8 @@ def is_simple(snapshot: Snapshot, policy: Policy, waiting: Sequence[Job], durati
         return False
     if any(node.power_cap_watts for node in cluster.nodes) or not all(map(_is_simple_job, waiting)):
         return False
-    if any(durations.expected(job).source is DurationSource.DEFAULT for job in waiting):
+    unsure = [job for job in waiting if job.expected_duration is None]
+    if any(durations.expected(job).source is DurationSource.DEFAULT for job in unsure):
         return False
     if policy.prices.interference or not _only_gpus_run_out(snapshot):
         return False

@@ -61,6 +61,8 @@ class StartValue:
             return 0
         if self.worth.waits_for_better(job, gpu_model):
             return -1
+        if not (self._ahead or job.gang.elastic):
+            return max(1, full * job.speed_milli(gpu_model) // MILLI)
         size = self.worth.size_of(job, gpu_model)
         if not self._ahead:
             return points_at_size(full * size.worth_milli // MILLI, job, gpu_model, replicas, size.usual)

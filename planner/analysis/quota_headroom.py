@@ -51,6 +51,8 @@ class QuotaHeadroom:
         self._names = tuple(queue.name for queue in queues)
         self._position = {name: index for index, name in enumerate(self._names)}
         self._budgets = queue_budgets(queues, own)
+        self._answers: dict[object, QuotaAnswer] = {}
+        """By question: many jobs ask the same."""
         self._ledger = QuotaLedger(
             Problem(
                 resources=(),
@@ -65,11 +67,11 @@ class QuotaHeadroom:
 
     def alone(self, queue: str, needed: QuotaAmounts, gpu_models: Iterable[str]) -> QuotaAnswer:
         """Answer as if every queue were empty."""
-        return self._answer(queue, needed, gpu_models, alone=True)
+        return self._known(queue, needed, tuple(gpu_models), alone=True)
 
     def now(self, queue: str, needed: QuotaAmounts, gpu_models: Iterable[str]) -> QuotaAnswer:
         """Answer with the given usage."""
-        return self._answer(queue, needed, gpu_models, alone=False)
+        return self._known(queue, needed, tuple(gpu_models), alone=False)
 
     def levels(self, queue: str, needed: int, resource: str) -> Iterator[QuotaShortage]:
         """The limits of a resource from a queue upward at which a demand counts, exceeded or not."""
@@ -79,8 +81,17 @@ class QuotaHeadroom:
                     if level.limit is not None:
                         yield self._named(level)
 
+    def _known(
+        self, queue: str, needed: QuotaAmounts, gpu_models: tuple[str, ...], *, alone: bool
+    ) -> QuotaAnswer:
+        key = queue, needed, gpu_models, alone
+        found = self._answers.get(key)
+        if found is None:
+            found = self._answers[key] = self._answer(queue, needed, gpu_models, alone=alone)
+        return found
+
     def _answer(
-        self, queue: str, needed: QuotaAmounts, gpu_models: Iterable[str], *, alone: bool
+        self, queue: str, needed: QuotaAmounts, gpu_models: tuple[str, ...], *, alone: bool
     ) -> QuotaAnswer:
         def broken(model: str | None) -> QuotaDemand | None:
             return next(self._ledger.exceeded_limits(self._position[queue], model, needed, alone=alone), None)
@@ -88,7 +99,7 @@ class QuotaHeadroom:
         if (found := broken(None)) is not None:
             return QuotaAnswer((), self._named(found))
         if not needed.gpu_milli:
-            return QuotaAnswer(tuple(gpu_models), None)
+            return QuotaAnswer(gpu_models, None)
         by_model = {model: broken(model) for model in sorted(gpu_models)}
         allowed = tuple(model for model, level in by_model.items() if level is None)
         if allowed or not by_model:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 
 import pytest
 
+from gpuplan.models import base
 from gpuplan.models import job as job_module
 from gpuplan.models.job import Job, ResourceRequest
 from gpuplan.models.placement import Placement
@@ -82,3 +84,24 @@ def test_no_more_than_so_many_requests_are_kept(monkeypatch):
 
     assert first.request == second.request
     assert first.request is not second.request
+
+
+@pytest.mark.parametrize(
+    "value", [None, 'é\n"', 3, 0.5, [], {}, {"b": [1, {"z": None, "a": True}], "a": "x" * 99}]
+)
+def test_canonical_json_is_the_same_with_and_without_the_encoder_of_c(value, monkeypatch):
+    fast = base.canonical_json(value)
+
+    monkeypatch.setattr(base, "_pieces", None)
+
+    assert fast == base.canonical_json(value)
+    assert json.loads(fast) == value
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_canonical_json_has_only_what_json_has(fast, monkeypatch):
+    if not fast:
+        monkeypatch.setattr(base, "_pieces", None)
+    for value, error in ((float("nan"), ValueError), ({1, 2}, TypeError)):
+        with pytest.raises(error):
+            base.canonical_json({"a": value})

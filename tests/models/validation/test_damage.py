@@ -5,6 +5,7 @@ import pytest
 from gpuplan.models.calendar import Reservation
 from gpuplan.models.cluster import Gpu, RackPower
 from gpuplan.models.job import Progress
+from gpuplan.models.validation import damage
 from gpuplan.models.validation.base import DamageKind
 from gpuplan.models.validation.checks import inconsistencies
 from gpuplan.models.validation.damage import survey_damage, without_losses
@@ -130,3 +131,42 @@ def test_only_the_losses_of_some_jobs_can_be_taken_off():
     left = without_losses(snapshot(jobs=jobs), {"a"})
 
     assert [one.name for one in left.jobs if one.running] == ["b"]
+
+
+HELD = [replica("n0", gpus=[0], cpus=30)]
+RUNS = job("runs", gpus=1, cpus=30, at=HELD)
+NODES = [node("n0", gpus=4, cpus=64), node("n1", gpus=4, mig={0: []})]
+NEWS = {
+    "sound": (job("new", gpus=1, cpus=30, at=[replica("n0", gpus=[1], cpus=30)]), 0),
+    "overfull": (job("new", gpus=1, cpus=40, at=[replica("n0", gpus=[1], cpus=40)]), 1),
+    "gone": (job("new", gpus=1, at=[replica("gone", gpus=[0])]), 1),
+    "no such GPU": (job("new", gpus=1, at=[replica("n0", gpus=[4])]), 1),
+    "cut": (job("new", gpus=1, at=[replica("n1", gpus=[0])]), 1),
+    "too few": (job("new", gpus=1, replicas=2, at=[replica("n0", gpus=[1])]), 1),
+    "no such profile": (job("new", mig={"9g.90gb": 1}), 1),
+}
+
+
+@pytest.mark.parametrize(("new", "damages"), NEWS.values(), ids=NEWS)
+def test_what_differs_from_a_sound_snapshot_is_examined_like_a_whole_one(new, damages, monkeypatch):
+    before = snapshot(nodes=NODES, jobs=[RUNS])
+    assert not survey_damage(before).losses
+    now, again = (before.model_copy(update={"jobs": (RUNS, new)}) for _ in range(2))
+
+    found = survey_damage(now, before)
+
+    whole = survey_damage(again)
+    assert (found.losses, found.notes) == (whole.losses, whole.notes)
+    assert len(found.losses) + len(found.notes) == damages
+    if not damages:
+        assert found.sound is now
+        monkeypatch.setattr(damage, "_surveyed", None)
+        survey_damage(before.model_copy(update={"jobs": (RUNS, new)}), before)
+
+
+def test_damage_from_before_is_found_again():
+    before = snapshot(nodes=NODES, jobs=[job("lost", gpus=1, at=[replica("gone", gpus=[0])])])
+    assert survey_damage(before).losses
+    now = before.model_copy(update={"jobs": (*before.jobs, job("waits", gpus=1))})
+
+    assert list(survey_damage(now, before).losses) == ["lost"]

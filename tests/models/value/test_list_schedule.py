@@ -103,3 +103,23 @@ def test_jobs_in_turn_get_the_first_places_that_a_search_of_every_second_finds(s
         assert before.profiles != free.profiles
         fresh = FreeGpus(free.profiles, (1, 2, 4, 8))
         assert free.first == fresh.first
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_taken_again_and_what_is_too_short_for_all_that_follow_change_no_start(seed):
+    dice, sizes, nodes = random.Random(seed), (1, 2, 4, 8), (0, 1, 2, 3)
+    free = FreeGpus([profile(dice, (0, 1, 2, 4, 8), 8) for _ in nodes], sizes)
+    plain, quick, takings = free.copy(), free.copy(), []
+    for seconds in sorted(dice.randint(1, 6) for _ in range(12)):
+        choice = Choice(seconds, MODEL, nodes)
+        job = ListedJob("job", dice.choice(sizes), dice.choice((1, 1, 2)), 1.0, (choice,))
+
+        start = first_start(job, (choice,), plain)
+
+        assert first_start(job, (choice,), quick, seconds) == start
+        takings.append(plain.take(job, start))
+        quick.take(job, start)
+    again = free.copy()
+    again.take_again(takings)
+    assert again.profiles == plain.profiles == quick.profiles != free.profiles
+    assert again.first == plain.first

@@ -281,3 +281,24 @@ def test_schedules_never_hold_more_than_there_is(seed):
     spans.append((0, HOUR, 6))
     for at, _, _ in spans:
         assert sum(gpus for begins, ends, gpus in spans if begins <= at < ends) <= 24
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_changed_list_gives_the_schedule_that_it_gives_alone(seed, monkeypatch):
+    dice, plan, changed = random.Random(seed), queue_rollout._Queue._plan, []
+
+    def twice(self, tier, order, choices, most, free, change=None):
+        found = plan(self, tier, order, choices, most, free, change)
+        if change:
+            assert found == plan(self, tier, order, choices, most, free)
+            changed.append(found is not None)
+        return found
+
+    monkeypatch.setattr(queue_rollout._Queue, "_plan", twice)
+    jobs = [
+        waits(f"w{k}", dice.choice((1, 1, 2, 4)), hours=dice.uniform(0.2, 9), preemptible=False)
+        for k in range(14)
+    ]
+    running = [holds(f"r{k}", name, range(3), hours=1 + k) for k, name in enumerate(("fast", "slow"))]
+    found(mixed(*jobs, *running, gpus=4))
+    assert changed
