@@ -83,7 +83,8 @@ def test_traces_without_data_are_left_out(tmp_path):
 @pytest.mark.timeout(300)
 def test_all_are_measured_over_the_same_jobs(tmp_path):
     (found,) = contests([3], openb=None, philly=None)
-    short = replace(found, clock=EpochClock(3600, 3600))
+    few = replace(found.trace, coming=found.trace.coming[:12])
+    short = replace(found, trace=few, clock=EpochClock(3600, 3600))
 
     measured = measure(short, log_file=tmp_path / "log", at_a_time=2)
 
