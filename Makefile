@@ -8,6 +8,8 @@ STAMP := $(VENV)/.installed
 NEWEST ?= $(shell for minor in 14 13 12 11; do \
 	python3.$$minor -c "" 2> /dev/null && echo python3.$$minor && break; done)
 WORKERS ?= auto
+# Clusters, killed processes and the disk keep many of all tests waiting: two workers a core.
+ALL_WORKERS ?= $(shell expr 2 '*' $$(nproc))
 TESTS ?= tests
 DEMO := .gpuplan/demo
 
@@ -47,7 +49,7 @@ demo: $(STAMP)
 	@sh scenarios/demo.sh $(BIN)/gpuplan scenarios/production $(DEMO)
 
 test: check
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal
+	$(BIN)/pytest -n $(ALL_WORKERS) --dist worksteal
 
 test-fast: $(STAMP)
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not slow" $(TESTS)

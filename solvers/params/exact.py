@@ -36,7 +36,10 @@ class HighsParams:
     """
 
     dive: bool = True
-    """With many later starts, first fix all starts that are integral in the relaxation."""
+    """
+    With many later starts, first fix all starts that are integral in the relaxation. S with 12 slots, seed 2,
+    5 ticks: 1.1 % worse without (decision 0040).
+    """
 
     shares_of_free_columns: tuple[float, ...] = (0.35, 0.6)
     """

@@ -10,7 +10,9 @@ import pytest
 from benchmarks import greedy_claim
 from benchmarks.greedy_claim import ENTRANTS, KINDS, claim_tables, contests, measure
 from benchmarks.records import read
+from gpuplan.planner.simulate import compare_runs
 from gpuplan.planner.simulate.run_options import EpochClock
+from tests.support.doubles.broken_solvers import apart_in_this_process
 
 PHILLY = "timestamp,duration,num_gpus,cluster\n2017-10-09 07:00:00,600,1,vc\n"
 
@@ -81,11 +83,13 @@ def test_traces_without_data_are_left_out(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_all_are_measured_over_the_same_jobs(tmp_path):
+def test_all_are_measured_over_the_same_jobs(tmp_path, monkeypatch):
     (found,) = contests([3], openb=None, philly=None)
     short = replace(found, clock=EpochClock(3600, 3600))
+    # tests/planner/simulate has the processes of runs.
+    monkeypatch.setattr(compare_runs, "run_in_child", apart_in_this_process)
 
-    measured = measure(short, log_file=tmp_path / "log", at_a_time=2)
+    measured = measure(short, log_file=tmp_path / "log", at_a_time=1)
 
     assert [each["entrant"] for each in measured] == list(ENTRANTS)
     assert len({each["scores"]["jobs"] for each in measured}) == 1

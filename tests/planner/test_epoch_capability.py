@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 from collections import Counter
@@ -18,6 +19,9 @@ from tests.support.builders.build import NOW, job, node, replica, snapshot
 from tests.support.strategies import instances
 
 pytestmark = pytest.mark.slow
+
+THREE_PLANS, ONE_PLAN, UNPINNED = (60, 250, 150) if os.environ.get("GPUPLAN_EVERY_SEED") else (40, 120, 60)
+"""Instances of each test."""
 
 SWITCHED = {
     "preempt": (ActionKind.PREEMPT,),
@@ -67,7 +71,7 @@ def with_can(world, missing):
 @pytest.mark.parametrize("solvers", [(), (SolverName.MILP,)], ids=["greedy", "milp"])
 def test_what_a_cluster_cannot_do_is_as_if_the_policy_forbade_it(solvers):
     seen = Counter()
-    for seed in range(60):
+    for seed in range(THREE_PLANS):
         draw = random.Random(seed)
         features = tuple(each for each in instances.FEATURES if each != "drain")
         instance = instances.everything(seed, features=features, share=0.4)
@@ -86,13 +90,12 @@ def test_what_a_cluster_cannot_do_is_as_if_the_policy_forbade_it(solvers):
         able = planned(instance.snapshot, policy, solvers)
         seen["bound"] += able.placements != unable.placements
         seen.update(done)
-    assert seen["bound"] > 10
-    assert seen["start"] > 10
+    assert min(seen["bound"], seen["start"]) >= 3, seen
 
 
 def test_no_plan_has_what_the_cluster_cannot_do_even_off_drained_nodes():
     seen = Counter()
-    for seed in range(250):
+    for seed in range(ONE_PLAN):
         draw = random.Random(seed)
         instance = instances.everything_mixed(seed, share=0.5)
         optional = [kind for kind in CHANGING_KINDS if kind not in ("start", "release")]
@@ -103,7 +106,7 @@ def test_no_plan_has_what_the_cluster_cannot_do_even_off_drained_nodes():
         done = {change.type for change in changes_of(plan.actions)}
         assert not done & missing, seed
         seen.update(done)
-    assert min(seen[kind] for kind in ("start", "preempt", "grow", "repartition", "scale_up")) > 3
+    assert min(seen[kind] for kind in ("start", "preempt", "grow", "repartition", "scale_up")) >= 1, seen
 
 
 def test_the_verifier_finds_a_plan_that_ignores_what_the_cluster_cannot_do(monkeypatch):
@@ -144,7 +147,7 @@ def test_growing_and_shrinking_are_told_apart(missing, kind):
 def test_plans_of_clusters_that_choose_gpus_use_no_node_with_an_unhealthy_one():
     """Some nodes choose, some GPUs are unhealthy; the verifier has a rule of its own for it."""
     seen = Counter()
-    for seed in range(150):
+    for seed in range(UNPINNED):
         draw = random.Random(seed)
         instance = instances.everything(seed, share=0.4)
         nodes = tuple(some_unpinned(draw, each) for each in instance.snapshot.cluster.nodes)
@@ -162,8 +165,8 @@ def test_plans_of_clusters_that_choose_gpus_use_no_node_with_an_unhealthy_one():
         assert not plan.solution.rejected, seed
         seen["closed"] += bool(closed)
         seen["started"] += any(change.type == "start" for change in changes_of(plan.actions))
-    assert seen["closed"] > 50
-    assert seen["started"] > 30
+    assert seen["closed"] > UNPINNED // 3
+    assert seen["started"] > UNPINNED // 5
 
 
 def some_unpinned(draw, node_):

@@ -34,7 +34,7 @@ from tests.support.strategies.schedule_instances import timely
 pytestmark = pytest.mark.slow
 
 EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
-CHUNKS, SEEDS = (4, 250) if EVERY_SEED else (2, 20)
+CHUNKS, SEEDS = (4, 250) if EVERY_SEED else (2, 12)
 """Instances a chunk of each sort: of this instant alone, and of several slots."""
 
 

@@ -6,16 +6,30 @@ import csv
 import json
 import shutil
 from pathlib import Path
+from threading import Lock
 
 import pytest
 
 from gpuplan.planner.simulate import compare_runs
+from tests.support.doubles.broken_solvers import apart_in_this_process
 
 pytestmark = pytest.mark.slow
 
 POLICY = "solvers: []\nobjective: {goal: value}\nweights: {basis: job}\n"
 PHILLY = "timestamp,duration,num_gpus,cluster\n2017-10-09 07:00:00,600,1,vc\n2017-10-09 07:20:00,60,16,vc\n"
 SHORT = ("--every", "1h", "--epochs", "2", "--solver", "greedy")
+
+
+@pytest.fixture(autouse=True)
+def _runs_in_this_process(monkeypatch):
+    """One after the other; tests/planner/simulate has their processes."""
+    alone = Lock()
+
+    def run(*arguments):
+        with alone:
+            return apart_in_this_process(*arguments)
+
+    monkeypatch.setattr(compare_runs, "run_in_child", run)
 
 
 @pytest.fixture
