@@ -41,6 +41,10 @@ class TargetGapReachedError(Exception):
     """The answer is good enough: no more is needed from the solver."""
 
 
+class BoundTooLateError(Exception):
+    """The solver has proven no bound in time: another way to one needs the rest of the time."""
+
+
 class ExactRun:
     """One run of a solver, and its findings so far."""
 
@@ -67,7 +71,8 @@ class ExactRun:
         now, placing = time.monotonic(), self._time_to_place()
         self._set_aside = placing
         """Seconds reserved for placing the final answer."""
-        left = search.left - placing
+        # The relaxation, with which it begins, brings the bound.
+        left = search.deadline_with_bound - now - placing
         self._resting = search.ended is StopReason.SETTLED
         # Placing later starts takes long: with less than half of that left to search, a bound is worth more.
         least = 0 if search.problem.slots == 1 else placing / 2
@@ -104,7 +109,10 @@ class ExactRun:
     def outcome_of(self, child: ChildProcess) -> ChildOutcome | None:
         """Follow a running solver to its end; None if the gap asked for is reached before."""
         with self._search.phase("solve"), suppress(TargetGapReachedError):
-            return child.wait(self._hear)
+            try:
+                return child.wait(self._hear)
+            except BoundTooLateError:
+                return ChildOutcome(self._last, killed=True)
         return None
 
     def judge(self, outcome: ChildOutcome) -> bool:
@@ -114,7 +122,10 @@ class ExactRun:
         return True
 
     def _asked(self) -> ChildOutcome:
-        return run_in_child(SOLVE_ENTRY, self._arguments(), self._seconds, self._hear)
+        try:
+            return run_in_child(SOLVE_ENTRY, self._arguments(), self._seconds, self._hear)
+        except BoundTooLateError:
+            return ChildOutcome(self._last, killed=True)
 
     def _seconds_of(self, left: float) -> float:
         """Seconds of those left that the solver may take; the rest is for what improves its answer."""
@@ -126,7 +137,9 @@ class ExactRun:
         first = max(params.share_before_finer_model * left, min(left, params.least_before_finer_model))
         if self._seconds_of_finer_model <= left - first:
             return first
-        return max(params.share_of_time * left, min(left, params.least_seconds))
+        large = len(search.problem.nodes) >= search.limits.params.portfolio.many_nodes
+        share = params.share_of_time_if_large if large else params.share_of_time
+        return max(share * left, min(left, params.least_seconds))
 
     @cached_property
     def _seconds_of_finer_model(self) -> float:
@@ -154,6 +167,9 @@ class ExactRun:
     def _hear(self, message: object) -> None:
         """Take over an intermediate report of the solver."""
         search, finding = self._search, message if isinstance(message, SolverFinding) else self._last
+        exempt = search.limits.deterministic or search.has_dual_bound
+        if message is None and not exempt and time.monotonic() > search.deadline:
+            raise BoundTooLateError
         if finding is None:
             search.record_milestone(RELAXATION)
             return
@@ -236,7 +252,9 @@ class ExactRun:
             search.failures.append((solver, f"found no plan: {finding.detail}"))
             return False
         search.load_next()
-        if not self._place(solver, finding.aggregate):
+        # A second pass takes longer than the first: 5 s instead of 2 at XL.
+        once = not search.limits.deterministic and search.left < self._time_to_place()
+        if not self._place(solver, finding.aggregate, once=once):
             search.failures.append((solver, "its plan broke a rule"))
             return False
         self._repair(solver, finding)

@@ -166,7 +166,12 @@ class EpochSearch:
     def deadline(self) -> float:
         """Latest instant to find the last plan, so that it can still be verified, and a bound be found."""
         for_bound = 0.0 if self.has_dual_bound else self.limits.reserved_for_bound
-        return self.began + self.limits.search_seconds - self.verify_seconds - for_bound
+        return self.deadline_with_bound - for_bound
+
+    @property
+    def deadline_with_bound(self) -> float:
+        """The same once there is a bound."""
+        return self.began + self.limits.search_seconds - self.verify_seconds
 
     @property
     def left(self) -> float:

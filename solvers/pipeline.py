@@ -59,6 +59,7 @@ def solve_stage(
     enough: bool = False,
     part: ModelPart | None = None,
     ahead: bool = False,
+    verifying: float = 0.0,
 ) -> Solution:
     """
     Solve one problem; unless `exact`, by greedy alone.
@@ -68,9 +69,11 @@ def solve_stage(
     offered only if `start` is rejected, since the floors must be met. With `enough`, greedy does not run if
     the plan so far is proven to be the best. A plan that does not satisfy `keeps` is not offered. `part` is
     the part of a whole model that the problem is, if it is one. With `ahead` the worker loads what
-    neighbourhoods need while the answer of the exact solver is placed.
+    neighbourhoods need while the answer of the exact solver is placed. `verifying` are the seconds that
+    a plan has already taken to verify: one that is known takes none.
     """
     search = EpochSearch(problem, running, limits, check, watch, began, keeps, part)
+    search.verify_seconds = max(search.verify_seconds, verifying)
     if ahead and problem.slots == 1:
         search.load_next = partial(load_ahead, LNS_ENTRY)
     if settled:

@@ -130,6 +130,10 @@ class _TieredSolve:
         self._interrupted = False
         self._milestones: tuple[Milestone, ...] = ()
         """Progress before the first stage."""
+        self._announced: DesiredState | None = None
+        """Greedy's plan of all priorities if it breaks no rule."""
+        self._verifying = 0.0
+        """Seconds to verify greedy's plan of all priorities."""
         self._whole = WholeModel(self._problem, limits.params.formulation)
         self._few_choices = limits.params.exact.child.few_choices
         """Limit of stages that are first tried in this process."""
@@ -184,6 +188,7 @@ class _TieredSolve:
             exact=not self._interrupted,
             part=stage_part(self._whole, problem, priorities[-1]),
             ahead=self._prepared,
+            verifying=self._verifying,
         )
         return self._of_all_stages(solution)
 
@@ -217,8 +222,9 @@ class _TieredSolve:
         search = EpochSearch(
             self._problem, self._running, self._limits, self._check, self._watch, self._began
         )
-        search.submit_plan(GREEDY, plan)
-        self._milestones = search.milestones
+        if search.submit_plan(GREEDY, plan):
+            self._announced = plan
+        self._milestones, self._verifying = search.milestones, search.verify_seconds
 
     def _take_all(self, foreseen: dict[int, int] | None) -> None:
         """Plan all stages but the last."""
@@ -231,13 +237,31 @@ class _TieredSolve:
                 self._floors[priority] = foreseen.get(priority, 0)
                 self._stages.append(Stage(priority, self._floors[priority], proven=False))
                 continue
-            seconds, exact = (
-                max(0.0, left / (len(priorities) - number + 1)),
-                number < self._limits.params.portfolio.max_stages and not self._fruitless,
-            )
+            seconds = max(0.0, left / (len(priorities) - number + 1))
+            if not self._is_enough(seconds) and self._leave_to_last(priority):
+                continue
+            exact = number < self._limits.params.portfolio.max_stages and not self._fruitless
             self._take(priority, seconds, foreseen, exact=exact)
             if self._interrupted:
                 break
+
+    def _is_enough(self, seconds: float) -> bool:
+        """True if an exact solver can very likely end a stage in that time."""
+        least = self._limits.params.portfolio.bounds_per_stage * self._limits.reserved_for_bound
+        return self._limits.deterministic or seconds >= least
+
+    def _leave_to_last(self, priority: int) -> bool:
+        """
+        Leave the time of a stage to the last one: its floor is what greedy's last plan brings it.
+
+        False, and nothing changes, if that plan does not meet the floors so far.
+        """
+        asked = replace(self._problem, floors=tuple(self._floors.items()))
+        if self._announced is None or not self._served.keeps(self._announced, asked):
+            return False
+        self._floors[priority] = self._served.points(self._announced).get(priority, 0)
+        self._stages.append(Stage(priority, self._floors[priority], proven=False))
+        return True
 
     def _limits_of_stage(self, limits: Limits) -> Limits:
         params = limits.params

@@ -25,11 +25,11 @@ from gpuplan.solvers.params.placement import PlacementParams
 class PortfolioParams:
     """The order of solvers and the time of each."""
 
-    drafts_per_problem: float = 5.0
+    drafts_per_problem: float = 3.5
     """
     Reasons, actions, the plan file and the text on the screen take as long as building the problem this many
     times, at 10,000 and 100,000 GPUs alike, and so on a slow or busy host. The search ends that much earlier
-    (decision 0021).
+    (decision 0021). XL, seed 4: 3.0 of the command, of which 1.7 are for reasons and actions (decision 0037).
     """
 
     bounds_per_problem: float = 3.0
@@ -67,6 +67,13 @@ class PortfolioParams:
     A solver is asked after one that found nothing if there is at least this fraction of the time that took.
     M, seeds 0 to 2: CP-SAT got what HiGHS had left of a stage, built the model again and was stopped at once
     (decision 0033).
+    """
+
+    bounds_per_stage: float = 2.0
+    """
+    A stage but the last is asked of a solver only if it gets this many times as long as to build and relax
+    the block model. XL, 60 s, seeds 1, 2 and 4: with 8 to 11 s the second stage found nothing, and left the
+    last one 13 to 20 s of the 25 that it needs; plans were 0.4 to 5 % below the bound (decision 0037).
     """
 
     max_stages: int = 8

@@ -153,6 +153,56 @@ def test_a_relaxation_that_was_stopped_leaves_the_time_for_a_bound():
     assert (search.has_dual_bound, search.deadline) == (True, left + 5.0)
 
 
+@pytest.mark.parametrize(("proven", "stopped"), [(False, True), (True, False)])
+def test_a_solver_may_use_the_time_for_a_bound_once_it_has_proven_one(monkeypatch, proven, stopped):
+    """XL: 8 to 11 of the 25 s that the last stage needs were kept back for a bound that was there."""
+    snapshot, raised = crowded(), []
+    limits = Limits(60.0, ("milp",), reserved_for_bound=25.0, params=APART)
+    search = EpochSearch(build_problem(snapshot, POLICY), (), limits, partial(judged, snapshot, POLICY))
+
+    def asked(_entry, _question, seconds, listen):
+        assert seconds > 35.0
+        if proven:
+            search.add_bound("relaxation's multipliers", search.bound - 1)
+        search.began -= 40.0
+        try:
+            listen(None)
+        except exact_run.BoundTooLateError:
+            raised.append(True)
+            raise
+        return ChildOutcome(killed=True)
+
+    monkeypatch.setattr(exact_run, "run_in_child", asked)
+
+    assert not exact_run.ExactRun(search, "milp").run()
+    assert bool(raised) is stopped
+    assert "killed" in search.failures[0][1]
+
+
+@pytest.mark.parametrize(("for_bound", "stages"), [(0.0, 3), (5.0, 1)])
+def test_a_stage_that_no_solver_can_end_in_its_time_leaves_it_to_the_last_one(monkeypatch, for_bound, stages):
+    seen = []
+    solve_stage = portfolio.solve_stage
+
+    def noted(problem, *arguments, **more):
+        seen.append(problem.floors)
+        return solve_stage(problem, *arguments, **more)
+
+    monkeypatch.setattr(portfolio, "solve_stage", noted)
+    monkeypatch.setattr(exact_run, "run_in_child", lambda *_: ChildOutcome(killed=True))
+    monkeypatch.setattr(pipeline, "_run_lns", lambda _: None)
+    snapshot = crowded()
+    problem, check = build_problem(snapshot, POLICY), partial(judged, snapshot, POLICY)
+    limits = Limits(30.0, ("milp",), reserved_for_bound=for_bound, params=APART)
+
+    solution = portfolio.solve(problem, (), limits, check)
+
+    assert len(seen) == stages
+    assert seen[-1] == tuple((stage.priority, stage.points) for stage in solution.stages)
+    assert [stage.priority for stage in solution.stages] == [3, 2]
+    assert all(stage.points > 0 and not stage.proven for stage in solution.stages)
+
+
 @pytest.mark.parametrize("seed", [0, 5, 6])
 def test_greedys_last_plan_for_guarantees_is_not_ruled_out_by_its_earlier_ones(seed):
     """Exchanges for guarantees come last, and give up points that floors of the earlier turns would keep."""
