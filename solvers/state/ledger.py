@@ -188,9 +188,10 @@ class Ledger:
         job_class = self.problem.classes[index]
         if job_class.role.replaces_incumbent:
             return True
+        if not self.queues.quota.unmet or not job_class.shape.quota_milli:
+            return False
         model = job_class.options[0].gpu_model if job_class.options else None
-        milli = job_class.shape.quota_milli
-        return bool(self.problem.guarantees and milli and any(self.queues.quota.owed(job_class.queue, model)))
+        return bool(self.queues.quota.owed(job_class.queue, model))
 
     def is_placed(self, index: int) -> bool:
         """True if all jobs of a class are placed or reserved."""

@@ -76,6 +76,8 @@ class QuotaLedger:
         self._price = [guarantee.price for guarantee in problem.guarantees]
         self._missing = [guarantee.owed - guarantee.own for guarantee in problem.guarantees]
         """Thousandths of GPUs; negative where more is held than owed."""
+        self.unmet = sum(missing > 0 for missing in self._missing)
+        """Number of guarantees that miss something."""
         self._guarantees: list[list[tuple[int, Guarantee]]] = [[] for _ in problem.queues]
         for index, guarantee in enumerate(problem.guarantees):
             for queue in guarantee.queues:
@@ -131,9 +133,10 @@ class QuotaLedger:
                 amount = max(0, usage[above] - budget.kept[above]) - spilled
                 above = budget.parent[above]
         for index in self.guarantees_of(queue, gpu_model):
-            before = _gpus(self._missing[index])
-            self._missing[index] -= amounts.gpu_milli
-            self.points += self._price[index] * (before - _gpus(self._missing[index]))
+            before = self._missing[index]
+            after = self._missing[index] = before - amounts.gpu_milli
+            self.unmet += (after > 0) - (before > 0)
+            self.points += self._price[index] * (_gpus(before) - _gpus(after))
 
     def held(self, index: int) -> list[int]:
         """What is held directly in each queue in a budget: its usage without what was lent."""
@@ -200,6 +203,8 @@ class QuotaLedger:
 
         It is what would be missing if the queue held so many thousandths `less`.
         """
+        if not (self.unmet or less):
+            return []
         helped = self.guarantees_of(queue, gpu_model)
         return [
             (missing, self._price[index]) for index in helped if (missing := self._missing[index] + less) > 0
