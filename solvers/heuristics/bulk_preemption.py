@@ -36,7 +36,8 @@ def preempt_in_bulk(ledger: Ledger, *, deadline: float | None = None) -> None:
     spare = _guarantee_slack(ledger, market)
     stop_below_market_price(ledger, market, spare)
     worth = [market.is_worth_price(index) for index in range(len(classes))]
-    preemption, paying = PreemptionSearch(ledger), _gangs_first(ledger, market, (i for i in order if worth[i]))
+    paying = _gangs_first(ledger, market, (index for index in order if worth[index]))
+    preemption = PreemptionSearch(ledger)
     others = [index for index in order if not worth[index]]
     # They must not take places that jobs of higher priority in their queue are about to take.
     later = _below_paying(ledger, others, paying)
@@ -194,7 +195,7 @@ class MarketPrices:
             self._may_leave(index) and may_follow((incumbent.rank, frozenset(incumbent.claims)))
             for index, incumbent in enumerate(problem.incumbents)
         ]
-        """True for running jobs that may be preempted, keep their places so far, and some bidder may replace."""
+        """True for running jobs that keep their places so far, and that some bidder may replace."""
         bids, asked = self._demand()
         supplies = self._supplies()
         level = _common_clearing_price(bids, asked, supplies)

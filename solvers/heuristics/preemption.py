@@ -245,7 +245,8 @@ class PreemptionSearch:
         """
         (points lost, points for each unit of quota freed, victim) with the least of the second.
 
-        Those `fixed` are left out. A guarantee that then is not met counts at its price, after what the job that comes adds to it.
+        Those `fixed` are left out. A guarantee that then is not met counts at its price, after what the job
+        that comes adds to it.
         """
         quota, incumbents = self.ledger.queues.quota, self.ledger.problem.incumbents
         resource, tenant = obstacle.budget.resource, self.ledger.tenants[index]

@@ -261,9 +261,7 @@ class _NodeExchange:
                 if not tries:
                     return False
                 tries -= 1
-                if self._has_use(number, wanted) and self._keeps_if_better(
-                    partial(self._move, number, node)
-                ):
+                if self._has_use(number, wanted) and self._keeps_if_better(partial(self._move, number, node)):
                     return True
         return False
 
