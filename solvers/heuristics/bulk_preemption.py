@@ -7,7 +7,7 @@ may replace each other although the queue holds no more than its guarantee.
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -35,8 +35,10 @@ def preempt_in_bulk(ledger: Ledger, *, deadline: float | None = None) -> None:
     classes, market, order = ledger.problem.classes, MarketPrices(ledger), ledger.problem.placement_order
     spare = _guarantee_slack(ledger, market)
     stop_below_market_price(ledger, market, spare)
-    preemption, paying = PreemptionSearch(ledger), _classes_above_price(ledger, market, order)
-    others = [index for index in order if not market.is_worth_price(index)]
+    worth = [market.is_worth_price(index) for index in range(len(classes))]
+    paying = _gangs_first(ledger, market, (index for index in order if worth[index]))
+    preemption = PreemptionSearch(ledger)
+    others = [index for index in order if not worth[index]]
     # They must not take places that jobs of higher priority in their queue are about to take.
     later = _below_paying(ledger, others, paying)
     _start_guaranteed(ledger, preemption, [each for each in others if each not in later], spare, deadline)
@@ -77,7 +79,7 @@ def stop_below_market_price(ledger: Ledger, market: MarketPrices, spare: list[fl
     losses = []
     for index, incumbent in enumerate(incumbents):
         # If preempting a job costs nothing, it is preempted only if it blocks a waiting job.
-        if incumbent.stop_points and market.is_preemptible(index):
+        if incumbent.stop_points and market.preemptible[index]:
             fetched = market.market_value(incumbent)
             if -incumbent.stop_points < premium * fetched:
                 losses.append((-incumbent.stop_points / fetched, index))
@@ -91,14 +93,14 @@ def stop_below_market_price(ledger: Ledger, market: MarketPrices, spare: list[fl
                 spare[each] -= incumbent.quota_milli
 
 
-def _classes_above_price(ledger: Ledger, market: MarketPrices, order: Iterable[int]) -> list[int]:
+def _gangs_first(ledger: Ledger, market: MarketPrices, paying: Iterable[int]) -> list[int]:
     """
-    Classes that are worth the price and start alone, in order.
+    Of classes that are worth the price those that start alone, in order.
 
     Gangs that need one domain and pay well come first, the largest first: later no domain is free for them.
     """
     classes, premium = ledger.problem.classes, ledger.params.bulk_preemption.premium
-    found = [index for index in order if classes[index].starts_alone and market.is_worth_price(index)]
+    found = [index for index in paying if classes[index].starts_alone]
     bound = {
         index: classes[index].shape.quota_milli * classes[index].maximum
         for index in found
@@ -188,6 +190,12 @@ class MarketPrices:
         self._ledger, self._classes = ledger, problem.classes
         self._models = sorted({group.gpu_model for group in problem.groups if group.gpu_model})
         self._prices: dict[str | None, float] = dict.fromkeys(self._models, 0.0)
+        may_follow = cache(lambda order: any(may_use_freed(taker, order) for taker in self._takers))
+        self.preemptible = [
+            self._may_leave(index) and may_follow((incumbent.rank, frozenset(incumbent.claims)))
+            for index, incumbent in enumerate(problem.incumbents)
+        ]
+        """True for running jobs that keep their places so far, and that some bidder may replace."""
         bids, asked = self._demand()
         supplies = self._supplies()
         level = _common_clearing_price(bids, asked, supplies)
@@ -244,15 +252,12 @@ class MarketPrices:
             if (jobs := self._ledger.jobs_left(index, now=False))
         ]
 
-    def is_preemptible(self, index: int) -> bool:
-        """True if a running job may be preempted, keeps its places so far, and some bidder may replace it."""
-        incumbent = self._ledger.problem.incumbents[index]
-        if incumbent.stop_points is None or self._ledger.disruptions[index] is not None:
+    def _may_leave(self, index: int) -> bool:
+        """True if a running job may be preempted, and keeps its places so far."""
+        incumbent, disruptions = self._ledger.problem.incumbents[index], self._ledger.disruptions
+        if incumbent.stop_points is None or disruptions[index] is not None:
             return False
-        if not self._ledger.disruptions.within_budgets(index, len(incumbent.holds)):
-            return False
-        order = incumbent.rank, frozenset(incumbent.claims)
-        return any(may_use_freed(taker, order) for taker in self._takers)
+        return disruptions.within_budgets(index, len(incumbent.holds))
 
     @cached_property
     def _takers(self) -> list[JobClass]:
@@ -277,7 +282,7 @@ class MarketPrices:
             if (
                 incumbent.gpu_model in columns
                 and (milli := _whole_gpu_milli(incumbent))
-                and self.is_preemptible(index)
+                and self.preemptible[index]
             ):
                 held[columns[incumbent.gpu_model]].append((-(incumbent.stop_points or 0) / milli, milli))
         pairs = [np.array(each, dtype=np.float64).reshape(-1, 2) for each in held]

@@ -11,6 +11,7 @@ from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.units import MILLI
 from gpuplan.solvers.heuristics import coscheduled_groups, gang_placement, placement
 from gpuplan.solvers.params.placement import FillOrder
+from gpuplan.solvers.state.placement_profile import NO_AFFINITY
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -67,7 +68,7 @@ def fill_free_capacity(ledger: Ledger) -> None:
 def _place_jobs(ledger: Ledger, index: int, most: int, full: set[int]) -> None:
     """Place up to `most` jobs of a class on its options, the best first, unless it is known to be full."""
     job_class, jobs = ledger.problem.classes[index], min(most, ledger.jobs_left(index))
-    by_room = ledger.in_bulk[index] and ledger.problem.slots == 1
+    by_room = ledger.problem.slots == 1 and _needs_only_room(ledger, index)
     if jobs <= 0 or (by_room and ledger.alike[index] in full):
         return
     if job_class.scaled:
@@ -80,6 +81,17 @@ def _place_jobs(ledger: Ledger, index: int, most: int, full: set[int]) -> None:
             jobs -= placement.place(ledger, index, option, jobs=jobs)
     if by_room and jobs > 0 and ledger.jobs_left(index):
         full.add(ledger.alike[index])
+
+
+def _needs_only_room(ledger: Ledger, index: int) -> bool:
+    """True if a job of a class starts wherever it has room, in one domain if it needs that, and quota."""
+    job_class, tenant = ledger.problem.classes[index], ledger.tenants[index]
+    if ledger.in_bulk[index]:
+        return True
+    if job_class.together.preferred is not None or job_class.role is not ClassRole.START:
+        return False
+    pays = all(job_class.points(option, job_class.minimum) >= 0 for option in job_class.options)
+    return pays and tenant.affinity == NO_AFFINITY and not ledger.feasibility.is_priced(tenant)
 
 
 def _place_scaled(ledger: Ledger, index: int) -> bool:

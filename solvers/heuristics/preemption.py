@@ -29,11 +29,12 @@ from gpuplan.solvers.state.preemption_candidates import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
     from gpuplan.models.problem.jobs import HeldResources, JobClass, Option
+    from gpuplan.solvers.state.constraints.quota import QuotaDemand
     from gpuplan.solvers.state.ledger import Ledger
     from gpuplan.solvers.state.placement_profile import PlacementProfile
 
@@ -214,16 +215,14 @@ class PreemptionSearch:
         gone: list[tuple[int, PreemptionCandidate]] = []
         fixed = set[PreemptionCandidate]()
         while (obstacle := ledger.queues.exceeded_limit(*asked)) is not None:
-            if gone and self._gain(index, before) <= 0:
+            found = self._cheapest(index, obstacle, fixed, coming)
+            # The others that must leave lose no less for each unit.
+            if found is None or found[1] * obstacle.excess >= self._gain(index, before):
                 return False
-            victims = self.victims.below(*obstacle, ledger.tenants[index])
-            found = self._cheapest((each for each in victims if each not in fixed), coming)
-            if found is None:
-                return False
-            if self._evict(found[1]):
-                gone.append(found)
+            if self._evict(found[2]):
+                gone.append((found[0], found[2]))
             else:
-                fixed.add(found[1])
+                fixed.add(found[2])
         for _, victim in sorted(gone, key=lambda each: -each[0]):
             mark = ledger.undo.mark()
             vacate.restore_incumbent(ledger, victim.incumbent, victim.positions if victim.shrinks else None)
@@ -237,23 +236,32 @@ class PreemptionSearch:
         return dict.fromkeys(quota.guarantees_of(job_class.queue, option.gpu_model), milli)
 
     def _cheapest(
-        self, victims: Iterable[PreemptionCandidate], coming: Mapping[int, int]
-    ) -> tuple[int, PreemptionCandidate] | None:
+        self,
+        index: int,
+        obstacle: QuotaDemand,
+        fixed: Collection[PreemptionCandidate],
+        coming: Mapping[int, int],
+    ) -> tuple[int, float, PreemptionCandidate] | None:
         """
-        (points lost, victim) with the least loss per GPU, of victims in order of their own loss per GPU.
+        (points lost, points for each unit of quota freed, victim) with the least of the second.
 
-        A guarantee that then is not met counts at its price, after what the job that comes adds to it.
+        Those `fixed` are left out. A guarantee that then is not met counts at its price, after what the job
+        that comes adds to it.
         """
         quota, incumbents = self.ledger.queues.quota, self.ledger.problem.incumbents
-        least, found = np.inf, None
-        for victim in victims:
-            if victim.density >= least:
+        resource, tenant = obstacle.budget.resource, self.ledger.tenants[index]
+        found: tuple[int, float, PreemptionCandidate] | None = None
+        for bound, victim in self.victims.below(obstacle.budget, obstacle.queue, tenant):
+            if found is not None and bound >= found[1]:
                 break
             one = incumbents[victim.incumbent]
+            freed = obstacle.relief(one.queue, self.victims.amount(victim, resource))
+            if freed <= 0 or victim in fixed:
+                continue
             milli = one.shape.quota_milli * len(victim.positions) if victim.shrinks else one.quota_milli
             loss = victim.loss + quota.points_owed_without(one.queue, one.gpu_model, milli, coming)
-            if loss / max(1, milli) < least:
-                least, found = loss / max(1, milli), (loss, victim)
+            if found is None or loss / freed < found[1]:
+                found = loss, loss / freed, victim
         return found
 
     def _free_a_node(self, index: int, offers: PreemptionCosts, before: int) -> list[PreemptionCandidate]:

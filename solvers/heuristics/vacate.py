@@ -130,10 +130,10 @@ def _restore(ledger: Ledger, index: int, positions: Iterable[int] | None) -> boo
         disruption.kind is DisruptionKind.MOVE or len(incumbent.holds) - len(still) < incumbent.min_replicas
     ):
         return False
-    if not back or ledger.queues.return_headroom(incumbent) < len(back):
-        return False
     # Check each site by itself first: this decides most cases and is cheapest.
-    if not all(_is_free(ledger, index, position) for position in back):
+    if not back or not all(_is_free(ledger, index, position) for position in back):
+        return False
+    if ledger.queues.return_headroom(incumbent) < len(back):
         return False
     if disruption.kind is DisruptionKind.MOVE:
         ledger.sites.count_moved(index, _all_positions(ledger, index), -1)

@@ -45,9 +45,6 @@ class GreedyParams:
     three of six seeds when first measured (docs/benchmarks.md).
     """
 
-    exchanges_tried: int = 16
-    """Starts that are examined for each of these. No record of the case that set it."""
-
     idle_rounds: int = 3
     """
     Passes over the nodes with idle GPUs while a guarantee is unmet, as long as these change anything; 0 for

@@ -68,6 +68,8 @@ class Ledger:
         )
         self.placed: dict[int, JobAssignment] = {}
         """Newly placed jobs, by number."""
+        self.numbers_of: list[set[int]] = [set() for _ in problem.classes]
+        """Numbers of the placed jobs of each class."""
         self.reserved: dict[int, FutureAssignment] = {}
         """Reserved later starts, by number."""
         self.shared: dict[type, object] = {}
@@ -186,9 +188,10 @@ class Ledger:
         job_class = self.problem.classes[index]
         if job_class.role.replaces_incumbent:
             return True
+        if not self.queues.quota.unmet or not job_class.shape.quota_milli:
+            return False
         model = job_class.options[0].gpu_model if job_class.options else None
-        milli = job_class.shape.quota_milli
-        return bool(self.problem.guarantees and milli and any(self.queues.quota.owed(job_class.queue, model)))
+        return bool(self.queues.quota.owed(job_class.queue, model))
 
     def is_placed(self, index: int) -> bool:
         """True if all jobs of a class are placed or reserved."""
@@ -305,11 +308,13 @@ class Ledger:
     def _put(self, number: int, placed: JobAssignment | None) -> None:
         if (old := self.placed.pop(number, None)) is not None:
             self._account(old, -1)
+            self.numbers_of[old.job_class].discard(number)
             for site in old.sites:
                 self.sites.numbers_on[site.node].discard(number)
         if placed is not None:
             self.placed[number] = placed
             self._account(placed, 1)
+            self.numbers_of[placed.job_class].add(number)
             for site in placed.sites:
                 self.sites.numbers_on[site.node].add(number)
 

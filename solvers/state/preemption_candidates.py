@@ -57,7 +57,7 @@ class PreemptionCandidates:
         """`hopes` are points that preempted jobs may regain by resuming."""
         self._ledger = ledger
         self._on_node: dict[int, list[PreemptionCandidate]] = defaultdict(list)
-        self._below: dict[tuple[str, int], list[PreemptionCandidate]] = {}
+        self._below: dict[tuple[str, int], list[tuple[float, PreemptionCandidate]]] = {}
         for index, incumbent in enumerate(ledger.problem.incumbents):
             for node, victim in _candidates_of(index, incumbent, hopes.get(index, 0)):
                 self._on_node[node].append(victim)
@@ -114,25 +114,29 @@ class PreemptionCandidates:
 
     def below(
         self, budget: QueueBudget, queue: int, tenant: PlacementProfile
-    ) -> Iterator[PreemptionCandidate]:
-        """Victims that count against a limit of a queue, least loss per GPU first."""
+    ) -> Iterator[tuple[float, PreemptionCandidate]]:
+        """(loss for each unit of the budget, victim) that count against a queue's limit, least loss first."""
         key = budget.resource, queue
         if key not in self._below:
             self._below[key] = self._counted(budget, queue)
-        for victim in self._below[key]:
+        for loss, victim in self._below[key]:
             if may_use_freed(tenant, victim.order) and self._stays(victim):
-                yield victim
+                yield loss, victim
 
-    def _counted(self, budget: QueueBudget, queue: int) -> list[PreemptionCandidate]:
-        incumbents = self._ledger.problem.incumbents
+    def _counted(self, budget: QueueBudget, queue: int) -> list[tuple[float, PreemptionCandidate]]:
         found = [
-            victim
+            (victim.loss / amount, victim)
             for victims in self._on_node.values()
             for victim in victims
-            if incumbents[victim.incumbent].quota_of(budget.resource)
-            and queue in budget.path_to_root(incumbents[victim.incumbent].queue)
+            if (amount := self.amount(victim, budget.resource))
+            and queue in budget.path_to_root(self._ledger.problem.incumbents[victim.incumbent].queue)
         ]
-        return sorted(found, key=lambda victim: (victim.density, victim.incumbent, victim.positions))
+        return sorted(found, key=lambda each: (each[0], each[1].incumbent, each[1].positions))
+
+    def amount(self, victim: PreemptionCandidate, resource: str) -> int:
+        """What the running job gives up, on all its nodes, as it counts against the quotas of a resource."""
+        one = self._ledger.problem.incumbents[victim.incumbent]
+        return one.quota_of(resource) * len(victim.positions if victim.shrinks else one.holds)
 
     def loss_lower_bounds(self, tenant: PlacementProfile, nodes: Ints) -> Floats:
         """

@@ -10,8 +10,9 @@ Starts of queues that hold more than they are owed give way, too.
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from functools import cache, partial
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -23,11 +24,14 @@ from gpuplan.solvers.heuristics.guarantees.early_starts import start_higher_prio
 from gpuplan.solvers.state.preemption_candidates import PreemptionCandidates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator, Mapping
+
+    from numpy.typing import NDArray
 
     from gpuplan.models.problem.jobs import JobClass, Option, Shape
-    from gpuplan.solvers.state.assignment import JobAssignment
     from gpuplan.solvers.state.ledger import Ledger
+
+    Ints: TypeAlias = NDArray[np.int64]
 
 
 def use_idle_gpus(ledger: Ledger, *, deadline: float | None = None) -> bool:
@@ -75,6 +79,23 @@ class _NodeExchange:
             for position in range(len(ledger.problem.resources))
         ]
         """By resource, the least that one of these takes for each thousandth of a GPU."""
+        shape_of, needs = dict["Shape", int](), list[tuple[int, ...]]()
+        for job_class in self._classes:
+            if shape_of.setdefault(job_class.shape, len(needs)) == len(needs):
+                needs.append((job_class.shape.quota_milli, *job_class.shape.amounts))
+        self._shape_of = [shape_of[job_class.shape] for job_class in self._classes]
+        """By class, its shape's row in `_needs`."""
+        self._needs: Ints = np.array(needs, dtype=np.int64)
+        """Thousandths of GPUs and amounts of a replica of each shape."""
+        self._movable = self._movable_classes()
+
+    def _movable_classes(self) -> list[list[int]]:
+        """Classes with jobs that may start elsewhere, in sets of the same rank and size, largest first."""
+        alike = defaultdict[tuple[int, int], list[int]](list)
+        for index, job_class in enumerate(self._classes):
+            if _has_gpus(job_class) and not job_class.firm:
+                alike[job_class.rank, -job_class.shape.quota_milli].append(index)
+        return [alike[key] for key in sorted(alike)]
 
     def _owed_classes(self) -> list[int]:
         if not any(missing > 0 for missing in self._ledger.queues.quota.missing):
@@ -194,10 +215,10 @@ class _NodeExchange:
     def _fill(self, node: int) -> bool:
         """Start waiting jobs on a node; False if none fits."""
         ledger, full, filled = self._ledger, set[int](), False
-        here = np.array([node], dtype=np.int64)
+        here, fits = np.array([node], dtype=np.int64), self._fitting(node)
         for index in self.waiting:
             kind = id(ledger.endless[index])
-            if kind in full or not self._may_fit(node, index) or not ledger.jobs_left(index):
+            if not fits[self._shape_of[index]] or kind in full or not ledger.jobs_left(index):
                 continue
             for option in self._options_on(index, node):
                 if ledger.queues.quota.owed(self._classes[index].queue, option.gpu_model):
@@ -208,13 +229,14 @@ class _NodeExchange:
                     filled |= placement.place(ledger, index, option, jobs=jobs, nodes=here) > 0
         return filled
 
-    def _may_fit(self, node: int, index: int) -> bool:
-        """False if a replica takes more than the node has free, whatever else forbids it."""
-        capacity, shape = self._ledger.capacity, self._shape(index)
-        free = capacity.free[node].tolist()
-        return shape.quota_milli <= capacity.gpu_left[node] and all(
-            amount <= left for amount, left in zip(shape.amounts, free, strict=True) if amount
-        )
+    def _fitting(self, node: int, but: Shape | None = None) -> list[bool]:
+        """By shape, False if a replica takes more than the node has free, with the place of one `but` it."""
+        capacity = self._ledger.capacity
+        free = np.append(capacity.gpu_left[node], capacity.free[node])
+        if but is not None:
+            free += (but.quota_milli, *but.amounts)
+        fits: list[bool] = ((self._needs <= free) | (self._needs == 0)).all(axis=1).tolist()
+        return fits
 
     def _options_on(self, index: int, node: int) -> list[Option]:
         group = self._ledger.group_of[node]
@@ -223,25 +245,49 @@ class _NodeExchange:
     def _fetch(self, node: int) -> bool:
         """Move a start to a node if waiting jobs then gain by its place; False if none does."""
         ledger, here, open_to = self._ledger, np.array([node], dtype=np.int64), dict[int, bool]()
-        tries = ledger.params.greedy.idle_moves
-        largest = sorted(ledger.placed.items(), key=self._by_size)
-        for number, placed in largest:
-            index = placed.job_class
-            if not self._may_fit(node, index) or not self._may_give_way(number):
-                continue
-            kind = id(ledger.endless[index])
-            if kind not in open_to:
-                open_to[kind] = bool(ledger.feasibility.room(index, here, 1)[0])
-            if open_to[kind] and placed.sites[0].node != node:
+        fits, tries = self._fitting(node), ledger.params.greedy.idle_moves
+        wanted = self._wanted()
+        for alike in self._movable:
+            numbers = list[int]()
+            for index in alike:
+                if not fits[self._shape_of[index]] or not ledger.numbers_of[index]:
+                    continue
+                kind = id(ledger.endless[index])
+                if kind not in open_to:
+                    open_to[kind] = bool(ledger.feasibility.room(index, here, 1)[0])
+                if open_to[kind]:
+                    numbers += ledger.numbers_of[index]
+            for number in sorted(numbers):
+                sites = ledger.placed[number].sites
+                if len(sites) > 1 or sites[0].node == node:
+                    continue
                 if not tries:
                     return False
                 tries -= 1
-                if self._keeps_if_better(partial(self._move, number, node)):
+                if self._has_use(number, wanted) and self._keeps_if_better(partial(self._move, number, node)):
                     return True
         return False
 
-    def _by_size(self, entry: tuple[int, JobAssignment]) -> tuple[int, int, int]:
-        return self._classes[entry[1].job_class].rank, -self._shape(entry[1].job_class).quota_milli, entry[0]
+    def _wanted(self) -> dict[int, set[int]]:
+        """By node group, the shapes of waiting jobs that would help to meet a guarantee there."""
+        ledger, wanted = self._ledger, defaultdict[int, set[int]](set)
+        owed = cache(ledger.queues.quota.owed)
+        for index in self.waiting:
+            if ledger.jobs_left(index):
+                job_class, shape = self._classes[index], self._shape_of[index]
+                for option in job_class.options:
+                    if owed(job_class.queue, option.gpu_model):
+                        for group in option.groups:
+                            wanted[group].add(shape)
+        return wanted
+
+    def _has_use(self, number: int, wanted: Mapping[int, Collection[int]]) -> bool:
+        """False if no wanted shape fits in the place of a start."""
+        placed = self._ledger.placed[number]
+        node = placed.sites[0].node
+        shapes = wanted.get(self._ledger.group_of[node], ())
+        fits = self._fitting(node, self._shape(placed.job_class)) if shapes else []
+        return any(fits[each] for each in shapes)
 
     def _move(self, number: int, node: int) -> bool:
         """Start a job on a node instead of its own, and use its place there."""

@@ -7,8 +7,9 @@ owed nothing, or less, before the turn of one that is. The price of a quota show
 
 from __future__ import annotations
 
-from heapq import nsmallest
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from gpuplan.solvers.deadline import is_late
 from gpuplan.solvers.heuristics import placement, vacate
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuplan.models.problem.jobs import JobClass, Option
-    from gpuplan.models.problem.problem import QueueBudget
+    from gpuplan.solvers.state.constraints.quota import QuotaDemand
     from gpuplan.solvers.state.ledger import Ledger
 
 
@@ -61,7 +62,7 @@ def _restore_owed(ledger: Ledger, deadline: float | None) -> bool:
         while found := next(quota.exceeded_limits(one.queue, one.gpu_model, amounts), None):
             number = None
             if removed < ledger.params.greedy.exchanges:
-                number = _cheapest(ledger, ledger.current_priority, found.budget, found.queue)
+                number = _cheapest(ledger, ledger.current_priority, found)
             if number is None:
                 break
             ledger.remove(number)
@@ -96,7 +97,7 @@ def _exchange(ledger: Ledger, preemption: PreemptionSearch, index: int) -> bool:
         mark, before, most = ledger.undo.mark(), ledger.objective, ledger.params.greedy.exchanges
         removed = 0
         while removed < most and (blocked := _blocked(ledger, job_class, option)) is not None:
-            number = _cheapest(ledger, job_class.priority, *blocked, but=job_class)
+            number = _cheapest(ledger, job_class.priority, blocked, but=job_class)
             if number is None:
                 break
             ledger.remove(number)
@@ -111,39 +112,40 @@ def _exchange(ledger: Ledger, preemption: PreemptionSearch, index: int) -> bool:
     return False
 
 
-def _blocked(ledger: Ledger, job_class: JobClass, option: Option) -> tuple[QueueBudget, int] | None:
+def _blocked(ledger: Ledger, job_class: JobClass, option: Option) -> QuotaDemand | None:
     return ledger.queues.exceeded_limit(job_class, option, job_class.minimum)
 
 
 def _cheapest(
-    ledger: Ledger, priority: int | None, budget: QueueBudget, queue: int, but: JobClass | None = None
+    ledger: Ledger, priority: int | None, obstacle: QuotaDemand, but: JobClass | None = None
 ) -> int | None:
-    """The start below a queue that costs least per thousandth of a GPU to take back; None without one."""
-    removable = _removable(ledger, priority, budget, queue, but)
-    tried = nsmallest(ledger.params.greedy.exchanges_tried, removable)
-    losses = []
-    for _, number in tried:
-        mark, before = ledger.undo.mark(), ledger.objective
-        milli = _milli(ledger, number)
-        ledger.remove(number)
-        losses.append(((before - ledger.objective) / milli, number))
-        ledger.undo.rollback(mark)
-    return min(losses, default=(0.0, None))[1]
+    """The start that costs least for each unit of quota that it gives back; None without one."""
+    quota, least, cheapest = ledger.queues.quota, np.inf, None
+    for own, number, freed in sorted(_removable(ledger, priority, obstacle, but)):
+        if own >= least:
+            break
+        placed = ledger.placed[number]
+        job_class = ledger.problem.classes[placed.job_class]
+        milli = job_class.shape.quota_milli * len(placed.sites)
+        lost = own - quota.points_of([(job_class.queue, placed.option.gpu_model, -milli)]) / freed
+        if lost < least:
+            least, cheapest = lost, number
+    return cheapest
 
 
 def _removable(
-    ledger: Ledger, priority: int | None, budget: QueueBudget, queue: int, but: JobClass | None
-) -> Iterator[tuple[float, int]]:
-    """(points per thousandth of a GPU, number) of starts that may be taken back, up to a priority."""
+    ledger: Ledger, priority: int | None, obstacle: QuotaDemand, but: JobClass | None
+) -> Iterator[tuple[float, int, int]]:
+    """
+    (points for each unit of quota that it gives back, number, units) of starts that may be taken back.
+
+    These are of no higher priority. The points leave guarantees out, which can only miss more.
+    """
     classes = ledger.problem.classes
     for number, placed in ledger.placed.items():
         other = classes[placed.job_class]
         free = other.starts_alone and not other.firm and (priority is None or other.priority <= priority)
-        counts = other.shape.quota_on(placed.option.gpu_model, budget.resource) > 0
-        if free and counts and other is not but and queue in budget.path_to_root(other.queue):
-            yield ledger.worth(placed) / _milli(ledger, number), number
-
-
-def _milli(ledger: Ledger, number: int) -> int:
-    placed = ledger.placed[number]
-    return max(1, ledger.problem.classes[placed.job_class].shape.quota_milli * len(placed.sites))
+        if free and other is not but:
+            amount = other.shape.quota_on(placed.option.gpu_model, obstacle.budget.resource)
+            if freed := obstacle.relief(other.queue, amount * len(placed.sites)):
+                yield ledger.worth(placed) / freed, number, freed

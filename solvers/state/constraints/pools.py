@@ -48,7 +48,7 @@ class NodePools(Constraint):
     def may_give_up(self, incumbent: int, positions: Collection[int]) -> bool:
         """See `Constraint`; a node is not closed where a job was preempted."""
         holds = self._problem.incumbents[incumbent].holds
-        return all(holds[position].node not in self.closed for position in positions)
+        return not self.closed or all(holds[position].node not in self.closed for position in positions)
 
     def open(self, pool: int) -> int | None:
         """Open the next node of a pool; None if there is none."""

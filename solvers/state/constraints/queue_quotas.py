@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.eligibility.preemption_order import ClaimantOrIncumbent
     from gpuplan.models.problem.jobs import Incumbent, JobClass, Option
-    from gpuplan.models.problem.problem import Problem, QueueBudget
+    from gpuplan.models.problem.problem import Problem
     from gpuplan.models.queue import QuotaAmounts
     from gpuplan.solvers.state.assignment import ReplicaSite, Span
     from gpuplan.solvers.state.constraints.constraint import Places
@@ -95,13 +95,11 @@ class QueueQuotas(Constraint):
             room = room.least(self.future.room(*where, slice(1, incumbent.until), known=True))
         return room.portions(incumbent.shape.quota)
 
-    def exceeded_limit(
-        self, job_class: JobClass, option: Option, replicas: int
-    ) -> tuple[QueueBudget, int] | None:
-        """The first limit that `replicas` more replicas would break, and the lowest queue with it."""
+    def exceeded_limit(self, job_class: JobClass, option: Option, replicas: int) -> QuotaDemand | None:
+        """The first limit that `replicas` more replicas would break, at the lowest queue with it."""
         asked = job_class.queue, option.gpu_model, job_class.shape.quota.times(replicas)
         if (found := next(self.quota.exceeded_limits(*asked), None)) is not None:
-            return found.budget, found.queue
+            return found
         binding = self._victims.binding(job_class)
         return self._beside.exceeded_limit(*asked, binding) if len(binding) else None
 

@@ -11,7 +11,7 @@ from gpuplan.models.queue import UNLIMITED, QuotaAmounts, amount_index, is_gpu_m
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -31,6 +31,10 @@ class QuotaDemand(NamedTuple):
     used: int
     needed: int
     """The part of the amount that counts at this queue."""
+    usage: Sequence[int] | Ints
+    """What counts at each queue."""
+    coming: Mapping[int, int]
+    """The parts of the amount that count at this queue and those below it."""
 
     @property
     def limit(self) -> int | None:
@@ -41,6 +45,21 @@ class QuotaDemand(NamedTuple):
     def excess(self) -> int:
         """By how much its limit is exceeded; at most 0 if it is not."""
         return 0 if self.limit is None else self.used + self.needed - self.limit
+
+    def relief(self, queue: int, amount: int) -> int:
+        """
+        By how much less counts at its queue if another holds an amount less; 0 if that is not below it.
+
+        What a queue keeps of its quota hides a part, or all, from the queues above.
+        """
+        below: int | None = queue
+        while below != self.queue:
+            if below is None or amount <= 0:
+                return 0
+            spilled = int(self.usage[below]) + self.coming.get(below, 0) - self.budget.kept[below]
+            amount = max(0, spilled) - max(0, spilled - amount)
+            below = self.budget.parent[below]
+        return amount
 
 
 class QuotaLedger:
@@ -60,6 +79,8 @@ class QuotaLedger:
         self._price = [guarantee.price for guarantee in problem.guarantees]
         self._missing = [guarantee.owed - guarantee.own for guarantee in problem.guarantees]
         """Thousandths of GPUs; negative where more is held than owed."""
+        self.unmet = sum(missing > 0 for missing in self._missing)
+        """Number of guarantees that miss something."""
         self._guarantees: list[list[tuple[int, Guarantee]]] = [[] for _ in problem.queues]
         for index, guarantee in enumerate(problem.guarantees):
             for queue in guarantee.queues:
@@ -91,10 +112,11 @@ class QuotaLedger:
 
     def levels(self, index: int, queue: int, amount: int, *, alone: bool = False) -> Iterator[QuotaDemand]:
         """Each queue from one upward at which an amount more of a budget counts, or does `alone`."""
-        budget, above = self._budgets[index], queue
+        budget, above, coming = self._budgets[index], queue, dict[int, int]()
         while amount > 0:
             used, kept = 0 if alone else self._usage[index][above], budget.kept[above]
-            yield QuotaDemand(budget, above, used, amount)
+            coming[above] = amount
+            yield QuotaDemand(budget, above, used, amount, self._usage[index], coming)
             if (parent := budget.parent[above]) is None:
                 return
             # Quota that a queue does not lend covers demand, which then does not count at its parent.
@@ -118,9 +140,10 @@ class QuotaLedger:
                 coming = (newcomers[above] if usage[above] > kept else 0) - passed
                 above = budget.parent[above]
         for index in self.guarantees_of(queue, gpu_model):
-            before = _gpus(self._missing[index])
-            self._missing[index] -= amounts.gpu_milli
-            self.points += self._price[index] * (before - _gpus(self._missing[index]))
+            before = self._missing[index]
+            after = self._missing[index] = before - amounts.gpu_milli
+            self.unmet += (after > 0) - (before > 0)
+            self.points += self._price[index] * (_gpus(before) - _gpus(after))
 
     def held(self, index: int) -> list[int]:
         """What is held directly in each queue in a budget: its usage without what was lent."""
@@ -187,6 +210,8 @@ class QuotaLedger:
 
         It is what would be missing if the queue held so many thousandths `less`.
         """
+        if not (self.unmet or less):
+            return []
         helped = self.guarantees_of(queue, gpu_model)
         return [
             (missing, self._price[index]) for index in helped if (missing := self._missing[index] + less) > 0
@@ -242,19 +267,22 @@ class QuotaTable:
 
     def exceeded_limit(
         self, queue: int, gpu_model: str | None, asked: QuotaAmounts, where: Ints
-    ) -> tuple[QueueBudget, int] | None:
+    ) -> QuotaDemand | None:
         """Of the first of some columns where a limit would be broken: see `QuotaLedger.exceeded_limits`."""
         first, found = len(where), None
         for index, counted in self._counted(gpu_model):
             budget, usage = self._budgets[index], self._usage[index]
-            amount = np.full(len(where), asked[counted], dtype=np.int64)
+            amount, coming = np.full(len(where), asked[counted], dtype=np.int64), dict[int, "Ints"]()
             for above in self._path(index, queue) if asked[counted] else ():
                 before, kept, limit = usage[above, where], budget.kept[above], budget.firm[above]
-                after = before + amount
+                after, coming[above] = before + amount, amount
                 if limit is not None:
                     broken = np.flatnonzero((amount[:first] > 0) & (after[:first] > limit))
                     if len(broken):
-                        first, found = int(broken[0]), (budget, above)
+                        first = int(broken[0])
+                        parts = {each: int(part[first]) for each, part in coming.items()}
+                        used, column = int(before[first]), usage[:, where[first]]
+                        found = QuotaDemand(budget, above, used, parts[above], column, parts)
                 amount = np.maximum(0, after - kept) - np.maximum(0, before - kept)
         return found
 
