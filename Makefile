@@ -8,8 +8,8 @@ STAMP := $(VENV)/.installed
 NEWEST ?= $(shell for minor in 14 13 12 11; do \
 	python3.$$minor -c "" 2> /dev/null && echo python3.$$minor && break; done)
 WORKERS ?= auto
-# Clusters, killed processes and the disk keep many of all tests waiting: two workers a core.
-ALL_WORKERS ?= $(shell expr 2 '*' $$(nproc))
+# Clusters, killed processes and the disk keep many of all tests waiting: one worker more than cores.
+ALL_WORKERS ?= $(shell expr 1 + $$(nproc))
 TESTS ?= tests
 DEMO := .gpuplan/demo
 

@@ -105,9 +105,11 @@ def plan_epoch(
     limits = limits_of(policy, seed)
     if not limits.deterministic:
         shares = limits.params.portfolio
+        large = len(problem.nodes) >= shares.many_nodes
+        drafts = shares.drafts_per_problem_if_large if large else shares.drafts_per_problem
         limits = replace(
             limits,
-            reserved=shares.drafts_per_problem * posed,
+            reserved=drafts * posed,
             reserved_for_bound=shares.bounds_per_problem * posed,
         )
     settled = last is not None and is_settled(snapshot, policy, last)

@@ -66,6 +66,8 @@ class ExactRun:
         self.relaxed = not relax
         """True once the linear relaxation has run."""
         self._last: SolverFinding | None = None
+        self._killed = "did not stop at its time limit and was killed"
+        """Text if the process is ended from here."""
         self._tried: SolverFinding | None = None
         """The last intermediate answer that was considered for placing."""
         now, placing = time.monotonic(), self._time_to_place()
@@ -168,7 +170,9 @@ class ExactRun:
         """Take over an intermediate report of the solver."""
         search, finding = self._search, message if isinstance(message, SolverFinding) else self._last
         exempt = search.limits.deterministic or search.has_dual_bound
-        if message is None and not exempt and time.monotonic() > search.deadline:
+        placing = self._set_aside if finding is not None and finding.aggregate is not None else 0.0
+        if message is None and not exempt and time.monotonic() > search.deadline - placing:
+            self._killed = "had proven no bound in time"
             raise BoundTooLateError
         if finding is None:
             search.record_milestone(RELAXATION)
@@ -276,14 +280,13 @@ class ExactRun:
         own = last is not None and last.stage != RELAXATION
         if last is not None and own and last.final:
             return last
-        killed = "did not stop at its time limit and was killed"
         if outcome.failure:
             return SolverFinding(self._name, SolveStatus.FAILED, final=True, detail=outcome.failure)
         if last is None or not own:
             status = SolveStatus.NO_ANSWER if outcome.killed else SolveStatus.FAILED
-            detail = killed if outcome.killed else "gave no answer"
+            detail = self._killed if outcome.killed else "gave no answer"
             return SolverFinding(self._name, status, final=True, detail=detail)
-        return replace(last, detail=killed) if outcome.killed else last
+        return replace(last, detail=self._killed) if outcome.killed else last
 
     def _fault(self, finding: SolverFinding) -> str | None:
         """Why an answer cannot be used at all; only claims that can be checked are trusted."""

@@ -90,7 +90,8 @@ def solve_stage(
             search.problem = reserve_promised_starts(problem, limits.params.placement)
     search.greedy_objective = search.objective
     try:
-        if must_keep_last_plan(search):
+        # A plan of greedy that is known takes no time.
+        if start is None and must_keep_last_plan(search):
             search.ended = StopReason.SETTLED if settled else StopReason.TIME
             return _bounded(search, wanted=not enough)
         planned = _offer_start(search, start, kept)
@@ -286,20 +287,21 @@ def _run_lns(search: EpochSearch) -> None:
         if not limits.deterministic and search.proven:
             raise TargetGapReachedError
 
-    def refine() -> bool:
-        """False if the process failed by itself."""
+    def refine() -> str:
+        """Why the process failed by itself, if it did."""
         arguments = (search.problem, search.running, search.best.target, budget)
         outcome = run_in_child(LNS_ENTRY, arguments, budget.seconds, listen)
         late = outcome.killed or time.monotonic() >= budget.deadline
         rested = StopReason.TICKS if limits.deterministic else StopReason.EXHAUSTED
         search.ended = StopReason.TIME if late else rested
-        if outcome.failure:
-            search.failures.append((LNS, outcome.failure))
-        return not outcome.failure
+        return outcome.failure
 
     with search.phase("refine"), suppress(TargetGapReachedError):
         # A process that ran out of memory, or was killed, may get further the second time.
-        if not refine() and search.ended is not StopReason.TIME:
-            refine()
+        failure = refine()
+        if failure and search.ended is not StopReason.TIME:
+            failure = refine()
+        if failure:
+            search.failures.append((LNS, failure))
     if newest:
         search.submit_plan(solver, newest.pop(), stage=LNS)

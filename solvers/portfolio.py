@@ -132,6 +132,8 @@ class _TieredSolve:
         """Progress before the first stage."""
         self._announced: DesiredState | None = None
         """Greedy's plan of all priorities if it breaks no rule."""
+        self._greedy_objective: int | None = None
+        """Its objective."""
         self._verifying = 0.0
         """Seconds to verify greedy's plan of all priorities."""
         self._whole = WholeModel(self._problem, limits.params.formulation)
@@ -200,6 +202,9 @@ class _TieredSolve:
         milestones = (*self._milestones, *solution.milestones)
         stages = (*self._stages, *self._not_asked(solution.target))
         solution = replace(solution, phases=phases, milestones=milestones, stages=stages)
+        if self._greedy_objective is not None:
+            # The last stage began from the best plan of the stages before it.
+            solution = replace(solution, greedy_objective=self._greedy_objective)
         if self._interrupted:
             return replace(solution, status=SolveStatus.FEASIBLE, ended=StopReason.INTERRUPTED)
         if all(each.proven for each in stages):
@@ -223,12 +228,12 @@ class _TieredSolve:
             self._problem, self._running, self._limits, self._check, self._watch, self._began
         )
         if search.submit_plan(GREEDY, plan):
-            self._announced = plan
+            self._announced, self._greedy_objective = plan, search.objective
         self._milestones, self._verifying = search.milestones, search.verify_seconds
 
     def _take_all(self, foreseen: dict[int, int] | None) -> None:
         """Plan all stages but the last."""
-        priorities = self._problem.priorities
+        priorities, leave = self._problem.priorities, False
         for number, priority in enumerate(priorities[:-1]):
             left = self._began + self._limits.search_seconds - time.monotonic()
             if left <= 0 and not self._limits.deterministic:
@@ -238,7 +243,9 @@ class _TieredSolve:
                 self._stages.append(Stage(priority, self._floors[priority], proven=False))
                 continue
             seconds = max(0.0, left / (len(priorities) - number + 1))
-            if not self._is_enough(seconds) and self._leave_to_last(priority):
+            # Once one stage is left to the last, so are those after it: no lower priority is solved first.
+            leave = leave or not self._is_enough(seconds)
+            if leave and self._leave_to_last(priority):
                 continue
             exact = number < self._limits.params.portfolio.max_stages and not self._fruitless
             self._take(priority, seconds, foreseen, exact=exact)
@@ -374,5 +381,9 @@ class _TieredSolve:
         else:
             if solution.solver != NO_SOLVER and solution.target != self._start_of(priority):
                 self._first = solution.solver, solution.target
-            self._floors |= {each: points[each] for each in self._problem.priorities if each >= priority}
+            known = solution.solver != NO_SOLVER
+            self._floors.setdefault(priority, points[priority])
+            self._floors |= {
+                each: points[each] for each in self._problem.priorities if known and each >= priority
+            }
         self._stages.append(Stage(priority, self._floors[priority], proven=proven))

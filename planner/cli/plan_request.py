@@ -261,7 +261,7 @@ def live_view(what: str, limit: float) -> Iterator[Callable[[Milestone], None]]:
     The function only stores the milestone. A thread draws, so that neither the search nor Ctrl-C waits for a
     terminal. With -v there is no live region, because log lines show the progress and would break it.
     """
-    ending = "Interrupted: the search ends with the best plan so far. Ctrl-C again ends the command."
+    ending = "Interrupted: the search ends with its best plan so far, if any. Ctrl-C again ends the command."
     if not shows_progress() or logging.getLogger(__name__).isEnabledFor(logging.INFO):
         with _at_first_interruption(lambda: say(ending, err=True)):
             yield lambda _: None
@@ -306,26 +306,31 @@ def live_view(what: str, limit: float) -> Iterator[Callable[[Milestone], None]]:
 @contextmanager
 def _at_first_interruption(tell: Callable[[], object]) -> Iterator[None]:
     """
-    Call `tell` at the first Ctrl-C, which then has its usual effect.
+    Call `tell` at the first Ctrl-C, or SIGTERM: both end the search with the best plan so far.
 
     The search ends some seconds later: a plan has to be completed, verified and written. Nothing is done
-    outside of the main thread, or if another part of the program takes care of Ctrl-C.
+    outside of the main thread, or if another part of the program takes care of the signals.
     """
-    usual = signal.getsignal(signal.SIGINT)
+    usual = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
     alone = threading.current_thread() is threading.main_thread()
-    if not alone or usual is not signal.default_int_handler:
+    if not alone or usual != {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}:
         yield
         return
 
+    def restore() -> None:
+        for each, handler in usual.items():
+            signal.signal(each, handler)
+
     def handle(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, usual)
+        restore()
         # The line may meet one that is being written, or a closed pipe; the interruption matters more.
         with suppress(OSError, RuntimeError):
             tell()
         signal.default_int_handler(number, frame)
 
-    signal.signal(signal.SIGINT, handle)
+    for each in usual:
+        signal.signal(each, handle)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, usual)
+        restore()

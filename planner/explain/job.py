@@ -331,15 +331,23 @@ def _ahead(
     """
     Waiting jobs that are ahead of a job and wait for the same thing, in order.
 
-    Ahead are jobs of higher priority, where priorities are tiers, and then jobs with more points per GPU. The
-    same thing is the quota of the queue that blocks the job, or else capacity on nodes that both may use.
+    Ahead are jobs of higher priority, where priorities are tiers, and then jobs with more points per GPU,
+    unless the plan starts them later. The same thing is the quota of the queue that blocks the job, or else
+    capacity on nodes that both may use.
     """
     plan = ground.plan
     jobs, own = plan.snapshot.job_by_name, queue_order_key(job, plan, earnings)
     reasons = {each.job: each.reason for each in plan.waiting}
     waiting = [jobs[name] for name in reasons if name != job.name and jobs[name].running is None]
+    later, never = ground.outlook.future.planned, ground.outlook.future.slots.count
+    start = later[job.name].slot if job.name in later else never
     better = [
-        other for other in waiting if queue_order_key(other, plan, earnings) < own and not other.withheld
+        other
+        for other in waiting
+        if queue_order_key(other, plan, earnings) < own
+        and not other.withheld
+        # One that starts after it is not ahead of it.
+        and (later[other.name].slot if other.name in later else never) <= start
     ]
     matcher = EligibilityIndex(ground.cluster.nodes, [job, *better])
     mine = set(matcher.match(job).nodes)

@@ -196,7 +196,9 @@ def not_chosen(*, proven: bool) -> Reason:
     """The job would fit, but the plan does not start it."""
     if proven:
         return make_reason(ReasonCode.NOT_CHOSEN, "would fit, but no plan with it scores more")
-    return make_reason(ReasonCode.NOT_CHOSEN, "would fit, but no place was chosen for it in the time given")
+    return make_reason(
+        ReasonCode.NOT_CHOSEN, "would fit, but no plan with it that keeps all rules and scores more was found"
+    )
 
 
 def _word(level: Level) -> str:

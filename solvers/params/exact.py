@@ -120,7 +120,7 @@ class ExactRunParams:
     seconds_for_bound: float = 2.0
     """Seconds to improve the bound of a plan that stays as it is. No record of the case that set it."""
 
-    verifications_per_placing: int = 2
+    verifications_per_placing: float = 2.5
     """
     Placing an answer takes about as long as this many checks of the plan: 1.2 at XL, 2.5 at L (decision
     0037).

@@ -66,7 +66,7 @@ class GreedyParams:
     order_tries: int = 64
     """
     Starts of waiting jobs that are tried in place of starts of lower priority made for a guarantee. Small
-    random worlds with guarantees and priorities need one or two (`test_greedy_guarantees.py`).
+    random worlds with guarantees and priorities need one or two. No record of the case that needs more.
     """
 
     list_scheduling: bool = True

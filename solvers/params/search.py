@@ -25,11 +25,16 @@ from gpuplan.solvers.params.placement import PlacementParams
 class PortfolioParams:
     """The order of solvers and the time of each."""
 
-    drafts_per_problem: float = 3.5
+    drafts_per_problem: float = 5.0
     """
     Reasons, actions, the plan file and the text on the screen take as long as building the problem this many
-    times, at 10,000 and 100,000 GPUs alike, and so on a slow or busy host. The search ends that much earlier
-    (decision 0021). XL, seed 4: 3.0 of the command, of which 1.7 are for reasons and actions (decision 0037).
+    times, also on a slow or busy host. The search ends that much earlier (decision 0021).
+    """
+
+    drafts_per_problem_if_large: float = 3.5
+    """
+    The same for clusters of `many_nodes`. XL, seed 4: 3.0, of which 1.7 are for reasons and actions (decision
+    0037).
     """
 
     bounds_per_problem: float = 3.0

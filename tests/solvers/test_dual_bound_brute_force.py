@@ -24,6 +24,7 @@ from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.dual_bound import exact_bound
 from gpuplan.solvers.exact import cpsat, milp
 from gpuplan.solvers.interface import Budget
+from tests.support.builders import build
 from tests.support.oracles import exhaustive_schedules
 from tests.support.oracles.brute_force import TooLargeError, best_of_all, offered
 from tests.support.oracles.relaxation_duals import duals
@@ -128,3 +129,47 @@ def without_its_dearest_start(formulation):
     upper[int(np.argmax(formulation.objective))] = 0
     without = dataclasses.replace(formulation, upper=upper)
     return without if without.violated_rows(np.zeros_like(upper)) == () else None
+
+
+def shared_and_elastic(seed):
+    """A world of GPUs that elastic jobs share, and jobs that want them whole."""
+    draw = random.Random(seed)
+    nodes = [build.node(f"n{each}", gpus=draw.choice((1, 1, 2))) for each in range(2)]
+    free = {(node.name, gpu): 1000 for node in nodes for gpu in range(node.gpu_count)}
+    jobs = []
+    for number in range(draw.choice((1, 2))):
+        milli, places = draw.choice((500, 500, 250, 300)), []
+        for _ in range(draw.randint(1, 4)):
+            if room := [each for each, left in free.items() if left >= milli]:
+                places.append(draw.choice(room))
+                free[places[-1]] -= milli
+        if places:
+            at = [build.replica(node, gpus=(gpu,), milli=milli) for node, gpu in sorted(places)]
+            sizes = (draw.randint(1, len(places)), len(places) + draw.choice((0, 0, 1)))
+            more = {"priority": draw.choice((0, 0, 2)), "preemptible": draw.random() < 0.8}
+            jobs.append(build.job(f"running-{number}", milli=milli, replicas=sizes, at=at, **more))
+    for number in range(draw.choice((1, 2))):
+        asked = (
+            {"gpus": draw.choice((1, 1, 2))} if draw.random() < 0.7 else {"milli": draw.choice((500, 700))}
+        )
+        more = {"priority": draw.choice((0, 5)), "weight": draw.choice((1.0, 5.0))}
+        jobs.append(build.job(f"waiting-{number}", **asked, **more))
+    return build.snapshot(nodes=nodes, jobs=jobs).canonical()
+
+
+def test_no_bound_is_below_the_best_plan_of_jobs_that_give_up_shares():
+    tried, policy = 0, build.by_value(priority=build.BY_WEIGHT)
+    for seed in range(250 if EVERY_SEED else 60):
+        snapshot = shared_and_elastic(seed)
+        problem = build_problem(snapshot, policy)
+        try:
+            best = best_of_all(snapshot, policy, fates=offered(problem)).objective
+        except TooLargeError:
+            continue
+        tried += 1
+        formulation = formulate(problem, Columns(problem))
+        for name in ("certificate", "milp"):
+            bound = BOUNDS[name](formulation)
+            assert bound is not None
+            assert bound + formulation.constant >= best, (seed, name)
+    assert tried > 40

@@ -99,7 +99,7 @@ def test_bytes_that_are_no_answer_are_no_answer(said):
 def test_next_solver_in_the_chain_answers_for_one_that_crashed(monkeypatch):
     use(monkeypatch, "milp", "crash")
 
-    solution = run(contested(), solvers=("milp", "cpsat"))
+    solution = run(contested(), solvers=("milp", "cpsat"), seconds=60.0)
 
     assert solution.solver == "cpsat"
     assert solution.status is SolveStatus.OPTIMAL

@@ -56,10 +56,10 @@ def priority(case: Context, judges: RuleSet) -> Iterator[Violation]:
     The pending job could start alone if jobs of lower priority that start or grow did not, either those on
     its nodes or all of them, while all else stays as planned. Its start breaks no other rule, leaves
     guarantees as they are, and gains more than the total cost of the plan's changes to other jobs, since
-    these may have been made for the jobs that are left out. Jobs with a promised start, jobs that starve and
-    so get one before all others in a plan of several slots, and jobs in a queue that has no more than its
-    guarantee, do not count as a violation. Jobs with MIG instances or with a
-    co-start group are not checked; neither are plans that break another rule, nor, in a rollback, the pending
+    these may have been made for the jobs that are left out. Starts that are promised, in a plan of several
+    slots starts of all jobs that have waited `backfill.starving`, and jobs in a queue that has no more than
+    its guarantee, do not count as a violation. Jobs with MIG instances or with a co-start group are not
+    checked; neither are plans that break another rule, nor, in a rollback, the pending
     jobs of the plan that is undone.
     """
     if case.policy.priority.order is not PriorityOrder.TIERS:
@@ -117,11 +117,13 @@ class _Order:
 
     def _is_booked(self, job: Job) -> bool:
         """True if a job's start was decided before all others, or that of a job of its group."""
+        if job.running is not None:
+            return bool(job.promise)
         horizon, now = self._case.policy.horizon, self._case.snapshot.taken_at
         least = horizon.backfill.starving if horizon.slots > 1 else None
         return any(
             each.promise or (least is not None and (now - each.submitted_at).total_seconds() >= least)
-            for each in (self._with_group(job) if job.running is None else [job])
+            for each in self._with_group(job)
         )
 
     def could_be_first(self, job: Job) -> bool:

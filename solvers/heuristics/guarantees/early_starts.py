@@ -32,6 +32,7 @@ def settle_early_starts(ledger: Ledger, early: set[int]) -> None:
         _withdraw_early_starts(ledger)
     early.update(_early_starts(ledger))
     start_higher_priorities(ledger, early & ledger.placed.keys())
+    early.update(_early_starts(ledger))
 
 
 def _early_starts(ledger: Ledger) -> list[int]:

@@ -244,7 +244,10 @@ def test_ctrl_c_ends_the_search_with_the_best_plan_so_far(contested, tmp_path):
         out, err = child.communicate()
 
     assert child.returncode == 10
-    assert err == "Interrupted: the search ends with the best plan so far. Ctrl-C again ends the command.\n"
+    assert (
+        err
+        == "Interrupted: the search ends with its best plan so far, if any. Ctrl-C again ends the command.\n"
+    )
     assert "Plan: 1 to start" in out
     assert "The search was interrupted after" in out
     assert json.loads(saved.read_text())["solution"]["ended"] == "interrupted"

@@ -130,6 +130,16 @@ def test_a_starving_job_goes_before_priorities_where_it_is_promised_a_start(name
     assert judged(world, *starts) == in_place_of(*names)
 
 
+def test_a_running_job_that_was_submitted_long_ago_does_not_grow_before_priorities():
+    """It does not wait, so it does not starve."""
+    running = low(replicas=(1, 4), waited=timedelta(days=8), at=[replica("n0", gpus=(0,))])
+    world = snapshot(nodes=cluster(1, gpus=4), jobs=[running, high(gpus=2)])
+    grown = placement("low", *(replica("n0", gpus=(gpu,)) for gpu in range(4)))
+    ahead = IN_ORDER.model_copy(update={"horizon": HorizonPolicy(slots=2)})
+
+    assert judged(world, grown, policy=ahead) == in_place_of("low")
+
+
 def test_a_job_that_may_not_start_yet_is_kept_from_nothing():
     for reason in ({"held": True}, {"weight": 0}, {"node_selector": {"disk": "fast"}}):
         world = snapshot(nodes=cluster(1, gpus=1), jobs=[low(), high(**reason)])
