@@ -147,7 +147,7 @@ def test_ctrl_c_is_told_at_once(stderr_of):
         tell(MILESTONES[3])
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-        opened.wait_for("the search ends with the best plan so far")
+        opened.wait_for("the search ends with its best plan so far")
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
 
@@ -223,7 +223,8 @@ def contested(tmp_path):
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_the_search_with_the_best_plan_so_far(contested, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_the_search_with_the_best_plan_so_far(contested, tmp_path, number):
     log, saved = tmp_path / "search.jsonl", tmp_path / "plan.json"
     command = [sys.executable, "-c", INTERRUPTIBLE, "plan", contested, "--time-limit", "5m", "-o", saved]
     command += ["--search-log", log, "--detailed-exitcode"]
@@ -240,7 +241,7 @@ def test_ctrl_c_ends_the_search_with_the_best_plan_so_far(contested, tmp_path):
         while child.poll() is None and not (log.exists() and '"stage":"milp"' in log.read_text()):
             time.sleep(0.01)
         # What a terminal does at Ctrl-C: the signal goes to all of the group.
-        os.killpg(child.pid, signal.SIGINT)
+        os.killpg(child.pid, number)
         out, err = child.communicate()
 
     assert child.returncode == 10
