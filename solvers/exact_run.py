@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.solution import SolveStatus, StopReason
@@ -25,7 +25,7 @@ from gpuplan.solvers.targets.to_target import target_of
 from gpuplan.solvers.worker import ChildOutcome, run_in_child, start_child
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from gpuplan.models.formulation.decode import Aggregate
     from gpuplan.models.plan.solution import DesiredState
@@ -111,10 +111,7 @@ class ExactRun:
     def outcome_of(self, child: ChildProcess) -> ChildOutcome | None:
         """Follow a running solver to its end; None if the gap asked for is reached before."""
         with self._search.phase("solve"), suppress(TargetGapReachedError):
-            try:
-                return child.wait(self._hear)
-            except BoundTooLateError:
-                return ChildOutcome(self._last, killed=True)
+            return self._followed(child.wait)
         return None
 
     def judge(self, outcome: ChildOutcome) -> bool:
@@ -124,9 +121,14 @@ class ExactRun:
         return True
 
     def _asked(self) -> ChildOutcome:
+        return self._followed(partial(run_in_child, SOLVE_ENTRY, self._arguments(), self._seconds))
+
+    def _followed(self, follow: Callable[[Callable[[object], None]], ChildOutcome]) -> ChildOutcome:
+        """Follow a solver to its end, or until a bound is needed that it has not proven."""
         try:
-            return run_in_child(SOLVE_ENTRY, self._arguments(), self._seconds, self._hear)
+            return follow(self._hear)
         except BoundTooLateError:
+            self._killed = "had proven no bound in time"
             return ChildOutcome(self._last, killed=True)
 
     def _seconds_of(self, left: float) -> float:
@@ -172,7 +174,6 @@ class ExactRun:
         exempt = search.limits.deterministic or search.has_dual_bound
         placing = self._set_aside if finding is not None and finding.aggregate is not None else 0.0
         if message is None and not exempt and time.monotonic() > search.deadline - placing:
-            self._killed = "had proven no bound in time"
             raise BoundTooLateError
         if finding is None:
             search.record_milestone(RELAXATION)

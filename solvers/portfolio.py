@@ -381,9 +381,8 @@ class _TieredSolve:
         else:
             if solution.solver != NO_SOLVER and solution.target != self._start_of(priority):
                 self._first = solution.solver, solution.target
-            known = solution.solver != NO_SOLVER
-            self._floors.setdefault(priority, points[priority])
-            self._floors |= {
-                each: points[each] for each in self._problem.priorities if known and each >= priority
-            }
+            # A stage without a plan leaves the floors before it as they are.
+            met = (each for each in self._problem.priorities if each >= priority)
+            for each in met if solution.solver != NO_SOLVER else (priority,):
+                self._floors[each] = points[each]
         self._stages.append(Stage(priority, self._floors[priority], proven=proven))

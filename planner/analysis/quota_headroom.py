@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from gpuplan.models.problem.problem import Charges, Problem, QueueBudget
@@ -51,8 +52,8 @@ class QuotaHeadroom:
         self._names = tuple(queue.name for queue in queues)
         self._position = {name: index for index, name in enumerate(self._names)}
         self._budgets = queue_budgets(queues, own)
-        self._answers: dict[object, QuotaAnswer] = {}
-        """By question: many jobs ask the same."""
+        # Many jobs ask the same.
+        self._known = cache(self._answer)
         self._ledger = QuotaLedger(
             Problem(
                 resources=(),
@@ -80,15 +81,6 @@ class QuotaHeadroom:
                 for level in self._ledger.levels(index, self._position[queue], needed):
                     if level.limit is not None:
                         yield self._named(level)
-
-    def _known(
-        self, queue: str, needed: QuotaAmounts, gpu_models: tuple[str, ...], *, alone: bool
-    ) -> QuotaAnswer:
-        key = queue, needed, gpu_models, alone
-        found = self._answers.get(key)
-        if found is None:
-            found = self._answers[key] = self._answer(queue, needed, gpu_models, alone=alone)
-        return found
 
     def _answer(
         self, queue: str, needed: QuotaAmounts, gpu_models: tuple[str, ...], *, alone: bool

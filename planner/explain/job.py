@@ -339,15 +339,15 @@ def _ahead(
     jobs, own = plan.snapshot.job_by_name, queue_order_key(job, plan, earnings)
     reasons = {each.job: each.reason for each in plan.waiting}
     waiting = [jobs[name] for name in reasons if name != job.name and jobs[name].running is None]
-    later, never = ground.outlook.future.planned, ground.outlook.future.slots.count
-    start = later[job.name].slot if job.name in later else never
+    future = ground.outlook.future
+    slots, never = {name: each.slot for name, each in future.planned.items()}, future.slots.count
     better = [
         other
         for other in waiting
         if queue_order_key(other, plan, earnings) < own
         and not other.withheld
         # One that starts after it is not ahead of it.
-        and (later[other.name].slot if other.name in later else never) <= start
+        and slots.get(other.name, never) <= slots.get(job.name, never)
     ]
     matcher = EligibilityIndex(ground.cluster.nodes, [job, *better])
     mine = set(matcher.match(job).nodes)

@@ -122,7 +122,7 @@ class _Order:
         horizon, now = self._case.policy.horizon, self._case.snapshot.taken_at
         least = horizon.backfill.starving if horizon.slots > 1 else None
         return any(
-            each.promise or (least is not None and (now - each.submitted_at).total_seconds() >= least)
+            each.promise or (least is not None and each.waiting_seconds(now) >= least)
             for each in self._with_group(job)
         )
 
