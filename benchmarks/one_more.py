@@ -20,7 +20,7 @@ from benchmarks.records import append
 from benchmarks.stages import peak_mib
 from gpuplan.models.placement import Running
 from gpuplan.models.snapshot import Snapshot
-from gpuplan.planner.analysis.effects import cluster_after
+from gpuplan.planner.analysis.target_cluster import cluster_after
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.epoch_cache import EpochCache
 

@@ -11,7 +11,7 @@ from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.policy.settings import Goal
 from gpuplan.models.value.start_value import StartValue
 from gpuplan.planner.analysis.allocations import update_allocations_from
-from gpuplan.planner.analysis.effects import cluster_after
+from gpuplan.planner.analysis.target_cluster import cluster_after
 from gpuplan.planner.problem_builder.earliest_start import finished_by_name, is_satisfied
 from gpuplan.planner.problem_builder.quotas import reclaim_pairs
 

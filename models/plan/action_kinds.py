@@ -1,4 +1,4 @@
-"""Kinds of action, and which of them a cluster can be asked for."""
+"""Kinds of action: which of them a cluster can be asked for, and which a policy allows."""
 
 from __future__ import annotations
 
@@ -56,3 +56,14 @@ INFINITIVES: Final = {
     ActionKind.SCALE_DOWN: "remove nodes",
 }
 """What a cluster does or cannot do, in words."""
+
+SWITCHES: Final = (
+    ("disruption", "preempt", (ActionKind.PREEMPT,)),
+    ("disruption", "resize", (ActionKind.GROW, ActionKind.SHRINK)),
+    ("disruption", "migrate", (ActionKind.MIGRATE,)),
+    ("mig", "repartition", (ActionKind.REPARTITION,)),
+    ("mig", "switch_mode", (ActionKind.REPARTITION,)),
+    ("pools", "scale_up", (ActionKind.SCALE_UP,)),
+    ("pools", "scale_down", (ActionKind.SCALE_DOWN,)),
+)
+"""Switches of the policy by section, and the kinds of action that they allow."""

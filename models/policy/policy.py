@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from enum import StrEnum
 from math import ceil
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from gpuplan.models.base import Noun
 from gpuplan.models.health.measurement import HealthPolicy
-from gpuplan.models.plan.action_kinds import ActionKind
+from gpuplan.models.plan.action_kinds import SWITCHES
 from gpuplan.models.policy.approval import Approval
 from gpuplan.models.policy.settings import (
     ApplyPolicy,
@@ -306,18 +306,6 @@ class Drift(StrEnum):
     """None: every node and job that the plan touches is exactly as it was."""
     PRECONDITIONS = "preconditions"
     """Changes that leave the preconditions of each action true."""
-
-
-SWITCHES: Final = (
-    ("disruption", "preempt", (ActionKind.PREEMPT,)),
-    ("disruption", "resize", (ActionKind.GROW, ActionKind.SHRINK)),
-    ("disruption", "migrate", (ActionKind.MIGRATE,)),
-    ("mig", "repartition", (ActionKind.REPARTITION,)),
-    ("mig", "switch_mode", (ActionKind.REPARTITION,)),
-    ("pools", "scale_up", (ActionKind.SCALE_UP,)),
-    ("pools", "scale_down", (ActionKind.SCALE_DOWN,)),
-)
-"""Switches by section, and the kinds of action that they allow."""
 
 
 class Policy(Noun):

@@ -19,7 +19,7 @@ from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.timing.progress import unsaved_seconds
 from gpuplan.models.units import print_milli
 from gpuplan.planner.analysis.allocations import Allocations, HeldReplica, allocations_of
-from gpuplan.planner.analysis.effects import LayoutChange, cluster_after, target_layouts
+from gpuplan.planner.analysis.target_cluster import LayoutChange, cluster_after, target_layouts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gpuplan.models.errors import truncated_names
-from gpuplan.models.plan.action_kinds import INFINITIVES
-from gpuplan.models.policy.policy import SWITCHES, BudgetMode, Policy, SolverName
+from gpuplan.models.plan.action_kinds import INFINITIVES, SWITCHES
+from gpuplan.models.policy.policy import BudgetMode, Policy, SolverName
 from gpuplan.models.policy.settings import Goal
 from gpuplan.planner.text_format import join_first_names
 

@@ -30,13 +30,8 @@ from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import print_timestamp
 from gpuplan.models.validation.damage import survey_damage
 from gpuplan.models.verifier.verify import verify
-from gpuplan.planner.analysis.effects import (
-    ClusterView,
-    apply_action,
-    shows,
-    snapshot_after,
-    undo_node_action,
-)
+from gpuplan.planner.analysis.effects import ClusterView, apply_action, shows, snapshot_after
+from gpuplan.planner.analysis.node_actions import rules_of
 from gpuplan.planner.apply.outcome import (
     DriftedPlanError,
     OtherClusterError,
@@ -346,10 +341,11 @@ def _without(plan: Plan, live: Snapshot, done: Collection[str]) -> tuple[Snapsho
         if change.id not in done:
             continue
         if isinstance(change, NodeAction):
-            gone = change.node not in nodes
-            undo_node_action(nodes, change, base)
-            if gone and change.node in nodes:
-                removed.append(change)
+            now = nodes.get(change.node)
+            if (before := rules_of(change).without(change, now, base.get(change.node))) is not None:
+                nodes[change.node] = before
+                if now is None:
+                    removed.append(change)
         elif not isinstance(change, Release) and shows(change, live, busy):
             # What a release gave up stays lost.
             jobs[change.job] = known[change.job]

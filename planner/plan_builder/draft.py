@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from gpuplan.models.base import hash_of
 from gpuplan.models.placement import GpuShare, Placement
 from gpuplan.models.plan.actions import (
+    ACTIONS,
     ActionKind,
     Change,
     Grow,
@@ -44,15 +45,14 @@ from gpuplan.models.value.disruption_cost import recovery_seconds
 from gpuplan.planner.analysis.budget_use import budget_uses
 from gpuplan.planner.analysis.job_changes import JobChange, PlanChanges, free_preconditions
 from gpuplan.planner.analysis.metrics import compute_metrics
+from gpuplan.planner.analysis.node_actions import NODE_RULES
 from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
 from gpuplan.planner.epoch_cache import EpochCache
-from gpuplan.planner.plan_builder import node_steps
 from gpuplan.planner.plan_builder.beneficiaries import Beneficiaries, ReleasedResources
 from gpuplan.planner.plan_builder.damage import after_releases, damage_findings, release_actions
 from gpuplan.planner.plan_builder.later_starts import PlanPromises, deadline_outlooks
-from gpuplan.planner.plan_builder.node_steps import NodeStep, precondition
 from gpuplan.planner.plan_builder.reasons import UNCHANGED, ActionValue, Reasons
-from gpuplan.planner.plan_builder.step_order import JobStep, LayoutStep, Step, order_steps
+from gpuplan.planner.plan_builder.step_order import JobStep, LayoutStep, NodeStep, Step, order_steps
 from gpuplan.planner.plan_file.plan_file import with_id
 from gpuplan.planner.problem_builder.incumbents import left_out
 from gpuplan.planner.waiting.diagnose import waiting_reasons
@@ -301,7 +301,7 @@ def action(
                 node=layout.node, gpu=layout.gpu, before=layout.before, after=layout.after, **common
             )
         case NodeStep():
-            return node_steps.action(step, changes, common)
+            return NODE_RULES[step.kind].action(step.node, changes, common)
 
 
 def _of_job(
@@ -348,4 +348,4 @@ def preconditions_of(
             whole = Free(node=layout.node, gpus=(GpuShare(index=layout.gpu, milli=MILLI),))
             return (known, whole) if layout.before is None else (known,)
         case NodeStep():
-            return (precondition(step),)
+            return (ACTIONS[step.kind].needs.model_validate({"node": step.node}),)

@@ -15,9 +15,9 @@ from gpuplan.models.units import MILLI
 from gpuplan.models.value.disruption_cost import disruption_points, lost_seconds, resize_points
 from gpuplan.models.value.start_value import StartValue
 from gpuplan.models.verifier.verify import term_points
-from gpuplan.planner.plan_builder import node_steps
-from gpuplan.planner.plan_builder.node_steps import NodeStep
-from gpuplan.planner.plan_builder.step_order import JobStep, LayoutStep
+from gpuplan.planner.analysis.node_actions import NODE_RULES
+from gpuplan.planner.analysis.node_rules import NodeCase
+from gpuplan.planner.plan_builder.step_order import JobStep, LayoutStep, NodeStep
 from gpuplan.planner.text_format import (
     format_count,
     format_duration,
@@ -192,12 +192,9 @@ class Reasons:
             case LayoutStep():
                 return self._laid_out(step)
             case NodeStep():
-                return node_steps.reason(
-                    step,
-                    self.changes,
-                    leaving=self.beneficiaries.leaving(step.node),
-                    arriving=self.beneficiaries.arriving(step.node),
-                )
+                leaving = self.beneficiaries.leaving(step.node)
+                arriving = self.beneficiaries.arriving(step.node)
+                return NODE_RULES[step.kind].reason(NodeCase(step.node, self.changes, leaving, arriving))
 
     def makes_room_for(self, step: JobStep) -> tuple[str, ...]:
         """Jobs that take the places, quota or power that a job releases; sorted."""

@@ -10,20 +10,22 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from gpuplan.models.cluster import Level, Node, rack_of
 from gpuplan.models.placement import Replica, unmatched
-from gpuplan.models.plan.actions import ActionKind, Release
 from gpuplan.models.queue import queue_limits, quota_resources
 from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.allocations import allocations_of
+from gpuplan.planner.analysis.node_actions import NODE_RULES
 from gpuplan.planner.analysis.quota_headroom import usage_of_resource
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from gpuplan.models.job import Job
+    from gpuplan.models.plan.action_kinds import ActionKind
+    from gpuplan.models.plan.actions import Release
     from gpuplan.planner.analysis.job_changes import JobChange, PlanChanges
 
 
@@ -62,9 +64,7 @@ class SharedLimits:
     def change_node(self, kind: ActionKind, node: str, id_: str) -> list[str]:
         """Add or remove a node; returns the ids of the steps that this waits for."""
         account = self._pools.get(self._pool_of.get(node) or "")
-        if account is None or kind not in _SCALED_BY:
-            return []
-        return account.change(_SCALED_BY[kind], id_)
+        return account.change(NODE_RULES[kind].grows, id_) if account else []
 
     def _turn_over(self, turnover: Turnover, id_: str, known: Collection[str]) -> list[str]:
         after = []
@@ -81,9 +81,6 @@ class SharedLimits:
         nodes = sorted({replica.node for replica in (*turnover.leaving, *turnover.arriving)})
         caps = {id(cap): cap for node in nodes for cap in self._caps.get(node, ())}
         return [(cap, cap.net(turnover)) for cap in caps.values()]
-
-
-_SCALED_BY: Final = {ActionKind.SCALE_UP: 1, ActionKind.SCALE_DOWN: -1}
 
 
 def _turnover(change: JobChange) -> Turnover:

@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.plan.actions import ActionKind, Release
-from gpuplan.planner.plan_builder.node_steps import NodeStep, Phase, node_steps
+from gpuplan.planner.analysis.node_actions import NODE_RULES
+from gpuplan.planner.analysis.node_rules import Phase
 from gpuplan.planner.plan_builder.shared_limits import SharedLimits
 from gpuplan.planner.plan_builder.step_resources import StepResources
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from gpuplan.planner.analysis.effects import LayoutChange
     from gpuplan.planner.analysis.job_changes import JobChange, PlanChanges
+    from gpuplan.planner.analysis.target_cluster import LayoutChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,16 @@ class LayoutStep:
 
     id: str
     change: LayoutChange
+    after: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStep:
+    """A step about a whole node."""
+
+    id: str
+    kind: ActionKind
+    node: str
     after: tuple[str, ...]
 
 
@@ -107,8 +118,8 @@ class _StepOrdering:
 
     def phase(self, phase: Phase, early: Collection[str]) -> None:
         """The steps about nodes of one phase."""
-        for kind, names in node_steps(self._changes, phase, early=early):
-            self.nodes(kind, names)
+        for kind, rules in NODE_RULES.items():
+            self.nodes(kind, rules.nodes(phase, self._changes, early))
 
     def nodes(self, kind: ActionKind, names: Iterable[str]) -> None:
         """One step for each node, in the order given; a cluster that has no cordon or drain needs none."""

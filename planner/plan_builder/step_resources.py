@@ -11,7 +11,7 @@ from gpuplan.models.mig import mig_geometry
 from gpuplan.models.placement import GpuShare, MigSlice, Replica
 from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.allocations import allocations_of
-from gpuplan.planner.analysis.effects import LayoutChange
+from gpuplan.planner.analysis.target_cluster import LayoutChange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

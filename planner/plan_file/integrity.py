@@ -28,8 +28,8 @@ from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import print_timestamp
 from gpuplan.models.validation.base import FindingOutcome
 from gpuplan.planner.analysis.budget_use import budget_uses
-from gpuplan.planner.analysis.effects import target_layouts
 from gpuplan.planner.analysis.job_changes import JobChange, free_preconditions, job_change
+from gpuplan.planner.analysis.target_cluster import target_layouts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -11,53 +11,22 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gpuplan.models.placement import node_names, same_holdings
-from gpuplan.models.plan.actions import (
-    Cordon,
-    Drain,
-    NodeAction,
-    Preempt,
-    Release,
-    Repartition,
-    ScaleDown,
-    ScaleUp,
-    Start,
-    changes_of,
-)
+from gpuplan.models.plan.actions import NodeAction, Preempt, Release, Repartition, Start, changes_of
 from gpuplan.models.plan.rollback import StayingChange, StaysCode
 from gpuplan.models.units import MILLI, SECONDS_PER_HOUR
+from gpuplan.planner.analysis.node_actions import rules_of
+from gpuplan.planner.analysis.target_cluster import Changed
 from gpuplan.planner.apply.promises import SUBJECT, steps_of
 from gpuplan.planner.text_format import action_subject, format_gpu_hours, join_first_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from gpuplan.models.cluster import MigInstance, Node
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Placement
     from gpuplan.models.plan.actions import Change, JobChangeAction
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.snapshot import Snapshot
-
-
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """Differences from the present cluster."""
-
-    places: Mapping[str, Placement | None] = field(default_factory=dict)
-    """Where jobs run; None: the job waits."""
-    added: Mapping[str, Node] = field(default_factory=dict)
-    removed: frozenset[str] = frozenset()
-    opened: frozenset[str] = frozenset()
-    layouts: Mapping[tuple[str, int], tuple[MigInstance, ...]] = field(default_factory=dict)
-
-    def __or__(self, more: Changed) -> Changed:
-        return Changed(
-            {**self.places, **more.places},
-            {**self.added, **more.added},
-            self.removed | more.removed,
-            self.opened | more.opened,
-            {**self.layouts, **more.layouts},
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,32 +124,13 @@ class _Finder:
 
     def node(self, action: NodeAction) -> None:
         """Undo what an action did to a node."""
-        here = self._nodes.get(action.node)
-        match action:
-            case ScaleUp() if here is not None:
-                change = Changed(removed=frozenset({action.node}))
-                self.found.new_nodes.append(self._reversal(action, change))
-            case ScaleDown() if here is None:
-                self._bring_back(action)
-            case Cordon() if here is not None and here.cordoned and not self._base[action.node].cordoned:
-                change = Changed(opened=frozenset({action.node}))
-                self.found.nodes.append(self._reversal(action, change))
-            case Drain() | _:
-                pass  # a drain confirms that a node is empty, and an uncordoned node is open as it was
-
-    def _bring_back(self, action: ScaleDown) -> None:
-        pool = next((each for each in self._live.cluster.pools if each.name == action.pool), None)
-        if pool is None:
-            self._stays(action, StaysCode.INCAPABLE, f"pool {action.pool} is gone")
-            return
-        made = {"name": action.node, "pool": pool.name, "ready_at": None}
-        new = pool.template.model_copy(update=made)
-        as_it_is = {"ready_at": None, "cordoned": new.cordoned, "state_reason": new.state_reason}
-        if new != self._base[action.node].model_copy(update=as_it_is):
-            text = f"it differed from the template of pool {pool.name}, as which nodes are added"
-            self._stays(action, StaysCode.INCAPABLE, text)
-            return
-        self.found.nodes.append(self._reversal(action, Changed(added={action.node: new})))
+        now, base = self._nodes.get(action.node), self._base.get(action.node)
+        change = rules_of(action).reversal(action, now, base, self._live.cluster)
+        if isinstance(change, str):
+            self._stays(action, StaysCode.INCAPABLE, change)
+        elif change is not None:
+            where = self.found.new_nodes if change.removed else self.found.nodes
+            where.append(self._reversal(action, change))
 
     def layout(self, steps: list[Repartition]) -> None:
         """Undo all changes of the MIG layout of one GPU."""

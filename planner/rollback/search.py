@@ -24,7 +24,8 @@ from gpuplan.models.queue import root_queue
 from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import MILLI
 from gpuplan.models.verifier.verify import Verifier
-from gpuplan.planner.rollback.reversals import Changed, Reversal, staying
+from gpuplan.planner.analysis.target_cluster import Changed
+from gpuplan.planner.rollback.reversals import Reversal, staying
 from gpuplan.planner.text_format import join_first_names, join_jobs
 
 if TYPE_CHECKING:

@@ -25,7 +25,6 @@ from gpuplan.models.plan.plan import DeadlineState, Plan
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.queue import ALL_MODELS, with_all_below
 from gpuplan.models.units import MILLI, SECONDS_PER_HOUR
-from gpuplan.planner.analysis.effects import cluster_after
 from gpuplan.planner.analysis.metrics import (
     allocation_ratio,
     fragmentation_ratio,
@@ -34,6 +33,7 @@ from gpuplan.planner.analysis.metrics import (
     jain_index,
 )
 from gpuplan.planner.analysis.quota_headroom import usage_by_queue, usage_of_resource
+from gpuplan.planner.analysis.target_cluster import cluster_after
 from gpuplan.planner.io.atomic_write import write_atomically
 from gpuplan.planner.service.event_log import log_event
 from gpuplan.planner.service.history import EpochOutcome, EpochRecord

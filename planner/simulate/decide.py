@@ -14,8 +14,9 @@ from gpuplan.models.plan.actions import Grow, Migrate, Preempt, Release, Shrink,
 from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.units import print_timestamp
 from gpuplan.models.validation.damage import survey_damage
-from gpuplan.planner.analysis.effects import NodesByName, apply_action, cluster_after
+from gpuplan.planner.analysis.effects import NodesByName, apply_action
 from gpuplan.planner.analysis.metrics import allocation_ratio, fragmentation_ratio, hourly_cost, jain_index
+from gpuplan.planner.analysis.target_cluster import cluster_after
 from gpuplan.planner.apply.promises import promises_of
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.epoch_cache import EpochCache
@@ -217,7 +218,7 @@ class _PlanEffects(NodesByName):
         return self.now + timedelta(seconds=action.provisioning) if action.provisioning else None
 
     def change_job(self, action: JobChangeAction) -> None:
-        """See `gpuplan.planner.analysis.effects.World`."""
+        """See `gpuplan.planner.analysis.node_rules.World`."""
         match action:
             case Start():
                 self.start(action.job, action.after, action.kill_at)

@@ -14,9 +14,9 @@ from gpuplan.models.plan.actions import Start
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.timing.durations import Durations
 from gpuplan.models.units import MILLI, Count, CountedSeconds, Milli, Name, print_milli
-from gpuplan.planner.analysis.effects import cluster_after
 from gpuplan.planner.analysis.job_changes import lost_gpu_hours
 from gpuplan.planner.analysis.metrics import gpus_in_use
+from gpuplan.planner.analysis.target_cluster import cluster_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

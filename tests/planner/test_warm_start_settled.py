@@ -14,7 +14,7 @@ from gpuplan.models.gang import Gang
 from gpuplan.models.placement import Running
 from gpuplan.models.plan.solution import StopReason
 from gpuplan.models.policy.policy import Ageing, Disruption, Policy, Weights
-from gpuplan.planner.analysis.effects import cluster_after
+from gpuplan.planner.analysis.target_cluster import cluster_after
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.sources.files import load_snapshot
 from gpuplan.planner.warm_start import initial_target, is_settled, new_waiting_jobs

@@ -8,6 +8,7 @@ from gpuplan.models.placement import GpuShare
 from gpuplan.models.plan.action_kinds import INFINITIVES, ActionKind
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.verifier.job_changes import Change
+from gpuplan.models.verifier.rules.pools import node_changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +24,7 @@ def capability(case: Context) -> Iterator[Violation]:
     can = case.snapshot.cluster.can
     if can is None:
         return
-    for subject, found, kind in sorted({*_jobs(case), *_nodes(case), *_gpus(case)}):
+    for subject, found, kind in sorted({*_jobs(case), *node_changes(case), *_gpus(case)}):
         if kind not in can:
             allowed = f"no such change, since the cluster cannot {INFINITIVES[kind]}"
             yield Violation(Rule.CAPABILITY, subject, found, allowed)
@@ -36,15 +37,6 @@ def _jobs(case: Context) -> Iterator[tuple[str, str, ActionKind]]:
     for occupant in case.judged_placements:
         if kind := _KINDS.get(occupant.change):
             yield f"job {occupant.placement.job}", occupant.change.value, kind
-
-
-def _nodes(case: Context) -> Iterator[tuple[str, str, ActionKind]]:
-    for node in case.added:
-        yield f"node {node.name}", "added", ActionKind.SCALE_UP
-    for name in case.removed:
-        yield f"node {name}", "removed", ActionKind.SCALE_DOWN
-    for name in case.undo.opened:
-        yield f"node {name}", "uncordoned", ActionKind.UNCORDON
 
 
 def _gpus(case: Context) -> Iterator[tuple[str, str, ActionKind]]:

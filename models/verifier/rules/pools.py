@@ -62,6 +62,16 @@ def pools(case: Context) -> Iterator[Violation]:
             yield from _too_soon(case, name, words, pool.node_added_at, rules.scale_down_delay_after_add)
 
 
+def node_changes(case: Context) -> Iterator[tuple[str, str, ActionKind]]:
+    """What changes about whole nodes, as (subject, found, kind)."""
+    for node in case.added:
+        yield f"node {node.name}", "added", ActionKind.SCALE_UP
+    for name in case.removed:
+        yield f"node {name}", "removed", ActionKind.SCALE_DOWN
+    for name in case.undo.opened:
+        yield f"node {name}", "uncordoned", ActionKind.UNCORDON
+
+
 def _too_soon(case: Context, pool: str, words: str, at: datetime | None, delay: int) -> Iterator[Violation]:
     """Violation if the opposite change of a pool is less than a delay ago."""
     passed = delay if at is None else int((case.snapshot.taken_at - at).total_seconds())

@@ -17,7 +17,7 @@ from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.plan.solution import DesiredState, Fallback, RejectedAnswer, Solution, SolveStatus
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.verifier.verify import verify
-from gpuplan.planner.analysis.effects import cluster_after
+from gpuplan.planner.analysis.target_cluster import cluster_after
 from gpuplan.planner.apply.live_view import LiveView
 from gpuplan.planner.plan_builder.draft import draft
 from gpuplan.planner.plan_file.integrity import contradictions

@@ -19,8 +19,8 @@ from gpuplan.models.placement import Placement, Running
 from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.units import MILLI
-from gpuplan.planner.analysis.effects import cluster_after
 from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
+from gpuplan.planner.analysis.target_cluster import cluster_after
 from gpuplan.planner.explain.explanation import RemedyKind
 from tests.support.builders.build import NOW
 from tests.support.oracles.brute_force import TooLargeError, _on_node
