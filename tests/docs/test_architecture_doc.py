@@ -20,6 +20,12 @@ def test_the_files_of_the_worked_example_are_all_that_name_it_in_the_code():
     assert sorted(paths_in(example[2])) == sorted(House(ROOT).making_hold())
 
 
+def test_the_files_of_an_action_about_nodes_are_all_that_know_one():
+    table = DOCUMENT.split("**An action about nodes.**")[1].split("\n\n")[1]
+
+    assert sorted(paths_in(table)) == sorted(House(ROOT).knowing_node_action())
+
+
 def test_paths_are_read_with_their_braces():
     assert paths_in("`a/{b,c}/{d,e}.py`, `f.py`, `x.y` and `tests/oracle`") == [
         *("a/b/d.py", "a/b/e.py", "a/c/d.py", "a/c/e.py"),
