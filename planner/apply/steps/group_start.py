@@ -9,7 +9,6 @@ far each job is, and the next apply reserves and confirms what is missing.
 from __future__ import annotations
 
 from collections import defaultdict
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.plan.actions import Start
 from gpuplan.planner.executors.interface import ActionPhase, ActionProgress, UnreachableError
+from gpuplan.planner.io.file_lock import LockedError
 from gpuplan.planner.text_format import format_duration
 
 if TYPE_CHECKING:
@@ -144,8 +144,12 @@ class GroupStart:
 
     def _abort(self) -> GroupEnd | None:
         for key in self.steps:
-            with suppress(PlannerError):
+            try:
                 self._cluster.abort(key, self._end.why)
+            except LockedError:
+                raise
+            except PlannerError:
+                continue
         found = self._observed()
         left = frozenset(key for key in self.steps if found[key].phase not in _OVER)
         self._looks += 1
@@ -167,12 +171,17 @@ class GroupStart:
             return request(self.steps[key], key)
         except UnreachableError as error:
             return ActionProgress(ActionPhase.UNKNOWN, str(error))
+        except LockedError:
+            # The cluster is another's now, and says so only once: whatever goes on does so without a lock.
+            raise
         except PlannerError as error:
             return ActionProgress(ActionPhase.FAILED, str(error))
 
     def _observed(self) -> dict[str, ActionProgress]:
         try:
             return dict(self._cluster.observe(tuple(self.steps)))
+        except LockedError:
+            raise
         except PlannerError as error:
             return dict.fromkeys(self.steps, ActionProgress(ActionPhase.UNKNOWN, str(error)))
 

@@ -8,6 +8,7 @@ from gpuplan.models.errors import PartlyAppliedError, PlannerError
 from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.executors.interface import ActionPhase, ExecutionError
 from gpuplan.planner.executors.simulated import SimulatedCluster
+from gpuplan.planner.io.file_lock import LockedError
 from tests.support.builders.build import placement, replica
 from tests.support.doubles.lasting_cluster import LastingCluster, VirtualClock
 from tests.support.doubles.wrapped_cluster import Wrapped
@@ -100,6 +101,26 @@ def test_a_member_that_is_refused_takes_the_reservations_of_the_others_back(live
     assert running(live) == {*GROUPS["h"], "alone"}
     steal(live, placement("thief", HELD["g-a"]))
     assert running(live) == {*GROUPS["h"], "alone", "thief"}
+
+
+@pytest.mark.parametrize("taken", ["reserve", "begin", "abort"])
+def test_an_apply_ends_if_another_takes_the_cluster_over_during_the_start_of_a_group(live, log, taken):
+    calls = []
+
+    def taking_over(call, name):
+        calls.append(call)
+        if call == taken and name.endswith("start/g-b"):
+            raise LockedError("the lock of this process was taken over.")
+        if (call, name) == ("begin", "start/g-c"):
+            raise PlannerError("its node burns.")
+        return ""
+
+    cluster = lasting(live, trouble=taking_over)
+
+    with pytest.raises(LockedError):
+        carry_out(cluster, log, plan=group_plan(on_failure="continue"), clock=cluster.clock)
+
+    assert calls[-1] == taken
 
 
 def test_members_that_run_are_stopped_again_if_one_does_not_start_in_time(live, log):
