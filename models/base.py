@@ -79,6 +79,7 @@ class Noun(BaseModel):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Copy with some fields changed; cached properties of the old values are dropped."""
         copied = super().model_copy(update=update, deep=deep)
+        # A copy with other fields would keep what was computed from the old ones.
         for name in copied.__dict__.keys() - type(copied).model_fields.keys():
             del copied.__dict__[name]
         return copied

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, WithJsonSchema
 class ActionKind(StrEnum):
     """Kinds of action, by the `type` that plans name them by."""
 
+    # Counts of a plan, and what a cluster can do, are listed in this order.
     RELEASE = "release"
     START = "start"
     GROW = "grow"

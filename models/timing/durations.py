@@ -189,6 +189,7 @@ class Durations:
         turns = self._policy.disruption.preempts_equals
         if kin is None:
             return index_of_unknown(attained) if turns else mean_residual_of_unknown(attained)
+        # Two digits: hundreds of jobs then share few indices, and an index changes slowly with service.
         rounded = int(float(f"{attained:.1e}"))
         spreads, index = self._finished.spreads, self._finished.index
         if (key := (kin, rounded, turns)) not in index:

@@ -104,11 +104,13 @@ def apply_plan(
     require_valid_order(plan)
     require_capable(plan, cluster)
     with cluster.exclusively(), audit.writing(actor=actor, now=now) as log:
+        # First: an apply that is refused below still completes what earlier ones owe.
         close_interrupted(log, cluster, actor=actor, now=now, but=uid_of(plan))
         standing = _standing(plan, cluster, log.records)
         journal = ApplyJournal(log, plan=plan, cluster=cluster.identity, actor=actor, now=now)
         if not standing.left:
             return _complete(journal, standing)
+        # Only if there is something to do: a plan that is applied already needs no signature any more.
         approvers = approval.require(plan, cluster.identity, now()) if approval else ()
         live = snapshot_for(plan, cluster, standing)
         try:

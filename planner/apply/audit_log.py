@@ -98,6 +98,7 @@ class AuditLog:
                 # Two names of one log, such as hard links, have two lock files; so lock the log as well.
                 lock(descriptor, subject=self._subject)
                 trail = _verified(_content(descriptor, self.path), self.path)
+                # A log that was just created is lost with its folder entry, however durable its records are.
                 sync_directory(self.place.parent)
                 writer = AuditWriter(self.path, descriptor, trail)
                 if trail.unfinished:
@@ -192,6 +193,7 @@ class AuditWriter:
         # Overwrite an unfinished line first and truncate afterwards, so that it never vanishes unrecorded.
         written = 0
         while written < len(content):
+            # A write may be short, for example on a disk that is nearly full.
             written += os.pwrite(self._descriptor, content[written:], self._end + written)
         os.ftruncate(self._descriptor, self._end + len(content))
         os.fsync(self._descriptor)

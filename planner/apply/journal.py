@@ -82,6 +82,7 @@ class ApplyJournal:
         """Write the noted records even if the block ends with an unexpected error."""
         try:
             yield
+        # A stop by the keyboard as well: what was done has to be told whatever ended it.
         except BaseException:
             self.write()
             raise

@@ -191,6 +191,7 @@ def open_file(path: Path) -> sqlite3.Connection:
 def transaction(db: sqlite3.Connection, path: Path, *, write: bool) -> Iterator[None]:
     """Run the block in one transaction; a block that only reads sees one consistent state."""
     with translate_errors(path):
+        # To read first and write later fails if another process has written in between.
         db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
         try:
             yield

@@ -39,15 +39,18 @@ def write_atomically(
             with target.open("wb") as there:
                 there.writelines(_in_bytes(content))
             return
+        # In the same folder: a rename is atomic within one file system only.
         draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
         try:
             with open(draft, "xb", opener=_private if private else None) as file:
                 file.writelines(_in_bytes(content))
                 file.flush()
+                # Before the rename: otherwise a power failure may leave the new name without the content.
                 os.fsync(file.fileno())
             draft.replace(target)
         finally:
             draft.unlink(missing_ok=True)
+        # The rename itself lasts only once its folder is on disk.
         sync_directory(target.parent)
 
 
@@ -107,6 +110,7 @@ def _in_bytes(content: str | bytes | Iterator[bytes]) -> Iterable[bytes]:
 
 
 def _private(path: str, flags: int) -> int:
+    # From its creation on: a chmod afterwards would leave a moment in which others can open it.
     return os.open(path, flags, PRIVATE_FILE)
 
 
@@ -163,6 +167,7 @@ def _fault(number: int) -> OSError:
 def make_directory(directory: Path) -> None:
     """Create a directory and its missing parents durably; only their owner may enter these."""
     missing = [each for each in (directory, *directory.parents) if not each.exists()]
+    # From the top: each new folder is an entry of the one above, which has to be durable by then.
     for each in reversed(missing):
         each.mkdir(PRIVATE_FOLDER, exist_ok=True)
         sync_directory(each.parent)

@@ -38,6 +38,8 @@ class StopSignal:
 
     def end_search(self, now: Milestone) -> None:
         """Watch of a search: after a stop request, end the search with the best plan so far."""
+        # Without an objective there is no plan to keep. Once it is written nothing catches the interrupt: the
+        # plan would be lost.
         if self.requested and now.objective is not None and now.stage != DRAFT_STAGE:
             raise KeyboardInterrupt
 
@@ -55,6 +57,7 @@ def stop_on_signals() -> Iterator[StopSignal]:
     def heard(number: int, _: FrameType | None) -> None:
         if stop.requested:
             signal.signal(number, signal.SIG_DFL)
+            # By the signal and not by an exit: the exit status then tells which one ended it.
             os.kill(os.getpid(), number)
         else:
             stop.request()

@@ -188,6 +188,7 @@ class ApplyLoop:
     def _begin(self, step: Step) -> None:
         """Check the preconditions, write the intent durably, begin."""
         self._not_before.pop(step.id, None)
+        # The cluster may have changed since the first attempt, and since the snapshot that the view is of.
         if self._attempts.get(step.id) and not isinstance(step, PromiseStep):
             self._view.look_again(step)
         seen, why = ((), "") if isinstance(step, PromiseStep) else self._view.check_preconditions(step)
@@ -296,6 +297,7 @@ class ApplyLoop:
         try:
             self._cluster.keep_promises(step.promises, key)
         except UnreachableError as error:
+            # All or none are recorded, so the cluster can tell whether only the answer was lost.
             if self._progress_of((key,))[key].phase is not ActionPhase.LANDED:
                 self._fail(step, str(error), begun, retryable=True)
                 return
@@ -362,6 +364,7 @@ class ApplyLoop:
         if progress.phase is ActionPhase.LANDED:
             del self._stray[each.step.id]
             self._failed.discard(each.step.id)
+            # What is done is no failure; an apply that was stopped because of it stays stopped.
             self._failures = [failure for failure in self._failures if failure.action != each.step.id]
             self._land(each.step, each.begun, self._view.land(each.step, progress.placement))
         elif progress.phase in _ENDED:

@@ -131,6 +131,7 @@ def mig_devices(index: int) -> dict[MigInstance, str]:
         for number in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu.handle)):
             try:
                 device = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, number)
+            # Not every number below the maximum has a device.
             except pynvml.NVMLError_NotFound:
                 continue
             instance = (gpu.instances or {}).get(pynvml.nvmlDeviceGetGpuInstanceId(device))

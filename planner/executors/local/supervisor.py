@@ -46,8 +46,10 @@ _SIGNALS: Final = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 def main(folder: Path, number: int) -> None:
     """Supervise an attempt in the background; returns once it has started, or cannot."""
     told, tell = os.pipe()
+    # What asked for the start waits only until the pipe ends; the child outlives it.
     if os.fork():
         os.close(tell)
+        # Returns at the end of the pipe: once the supervisor has recorded the start, or was killed.
         os.read(told, 1)
         return
     os.close(told)
@@ -64,9 +66,12 @@ def _supervise(folder: Path, number: int, tell: int) -> None:
         return
     if ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         return
+    # Created by one process only, so that of two supervisors, or one and a withdrawal, one begins.
     if not create_private(folder / f"run-{number}.json", {"supervisor": myself.document()}):
         return
+    # Before the fork: a signal that comes from now on waits until it is asked for (`sigtimedwait`).
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    # The job waits on this pipe until its start is on disk. If the supervisor is killed, the pipe ends.
     hold, release = os.pipe()
     main_pid = os.fork()
     if main_pid == 0:
@@ -95,6 +100,7 @@ def _become(
         if not os.read(hold, 1):  # the supervisor was killed
             create_private(folder / f"unbegun-{number}.json", {})
             os._exit(code)
+        # A mask outlives exec: the job would never get a SIGTERM.
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.umask(command["umask"])
         output = Path(command["output"] or folder / "output.txt")
@@ -102,6 +108,7 @@ def _become(
         for stream in (1, 2):
             os.dup2(descriptor, stream)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        # What the job holds open of the supervisor would keep pipes and locks alive.
         os.closerange(3, min(2**16, os.sysconf("SC_OPEN_MAX")))
         os.chdir(command["folder"])
         environment = command["environment"] | {

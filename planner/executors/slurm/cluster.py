@@ -339,6 +339,7 @@ class SlurmCluster:
         if row.pending:
             call("scontrol", "uhold", row.id)
             return
+        # The fence first: Slurm's own scheduler would fill the nodes in the moment in which they are free.
         self._fences.of(mark.key).enclose(hosts(row.nodes))
         call("scontrol", "requeuehold", row.id)
 

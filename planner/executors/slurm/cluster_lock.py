@@ -80,6 +80,7 @@ class _Lock:
             return True
         if self.where != _where():
             return False
+        # A process id may have been given again, but not with the same start.
         found = process_id(self.pid)
         gone = found is None or found.ticks != self.ticks
         return gone or (self.pid == os.getpid() and self.name not in _held)
@@ -150,6 +151,7 @@ class ClusterLock:
             if not others:
                 return
             self._release()
+            # At random: two that withdraw together would else meet again.
             time.sleep(random.uniform(0, _PAUSE))  # noqa: S311 - no secret
         self._refuse(others)
 
@@ -161,6 +163,7 @@ class ClusterLock:
             )
 
     def _create(self) -> None:
+        # Taken before the question: the lock must never seem younger here than to the controller.
         name, asked = _new_name(), _clock()
         # From here on: an answer may be lost of a lock that was made.
         _held.add(name)
