@@ -44,13 +44,10 @@ class BudgetKeeper:
                 _use(state, (lost[name] for name in state.members if name in lost)) for state in self._states
             )
 
-    def against(self, job: Job, given_up: int | None = None) -> BudgetUse | None:
+    def against(self, job: Job) -> BudgetUse | None:
         """The first budget that a further disruption of a running job would exceed; None if there is none."""
         for state, members, use in zip(self._states, self._members, self.uses, strict=True):
-            size = state.size(job)
-            if given_up is not None:
-                size = min(size, given_up)
-            if job.name in members and use.disrupted + size > state.left:
+            if job.name in members and use.disrupted + state.size(job) > state.left:
                 return use
         return None
 

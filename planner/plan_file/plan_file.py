@@ -78,14 +78,6 @@ def uid_of(plan: Plan) -> str:
     return f"{plan.plan_id}-{fingerprint_of(made)[:_UID_LENGTH]}"
 
 
-def plan_document(plan: Plan) -> dict[str, Any]:
-    """The plan as the JSON object of docs/plan-format.md, with its checksum."""
-    # The snapshot is most of the file, so its default values are left out, as in hand-written documents.
-    document = _decisions(plan) | {"snapshot": plan.snapshot.document(), "policy": plan.policy.document()}
-    document["actions"] = list(map(_with_reason_last, document["actions"]))
-    return document | {"checksum": _checksum_of(plan)}
-
-
 def plan_file_text(plan: Plan) -> str:
     """Text of the plan file: JSON with one line for each action, placement, node and job."""
     return "".join(plan_file_pieces(plan))
@@ -93,6 +85,7 @@ def plan_file_text(plan: Plan) -> str:
 
 def plan_file_pieces(plan: Plan) -> Iterator[str]:
     """The text of the plan file in pieces: the whole of a large plan takes more memory than the plan."""
+    # The snapshot is most of the file, so its default values are left out, as in hand-written documents.
     snapshot = plan.snapshot
     cluster = snapshot.cluster.model_copy(update={"nodes": ()})
     stated = snapshot.model_copy(update={"jobs": (), "cluster": cluster}).document()
@@ -160,14 +153,10 @@ _LONG: Final = ("actions", "placements", "nodes", "waiting")
 """Lists of a plan with an entry for each job or node."""
 
 
-def _decisions(plan: Plan) -> dict[str, Any]:
-    """The plan's document without snapshot and policy."""
-    return plan.model_dump(mode="json", by_alias=True, exclude={"snapshot", "policy"})
-
-
 def _hollow(plan: Plan) -> dict[str, Any]:
-    """The same without the entries of the long lists."""
-    return _decisions(plan.model_copy(update=dict.fromkeys(_LONG, ())))
+    """The plan's document without snapshot, policy and the entries of the long lists."""
+    hollow = plan.model_copy(update=dict.fromkeys(_LONG, ()))
+    return hollow.model_dump(mode="json", by_alias=True, exclude={"snapshot", "policy"})
 
 
 def _full(part: PlanBase) -> dict[str, Any]:

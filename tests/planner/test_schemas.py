@@ -10,11 +10,11 @@ from jsonschema import Draft202012Validator
 
 from gpuplan.models.errors import BadInputError
 from gpuplan.models.policy.policy import Policy
-from gpuplan.planner.plan_file.plan_file import plan_document
 from gpuplan.planner.schemas import KINDS, schema
 from gpuplan.planner.sources.files import load_policy, load_snapshot, snapshot_text
 from tests.support.builders.build import job, placement, pool, replica, snapshot
 from tests.support.builders.plan_builders import plan_of
+from tests.support.oracles.plan_document import plan_document
 from tests.support.samples.full_document import GOOD
 
 VALIDATORS = {kind: Draft202012Validator(schema(kind)) for kind in KINDS}

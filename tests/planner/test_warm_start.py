@@ -16,12 +16,12 @@ from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.epoch_cache import EpochCache
-from gpuplan.planner.plan_file.plan_file import plan_document
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.planner.warm_start import initial_target, new_waiting_jobs, reuse_equal_nouns
 from gpuplan.solvers.targets.warm_start import extend_last_plan
 from tests.support.builders import build
 from tests.support.builders.solution_builders import drafted
+from tests.support.oracles.plan_document import plan_document
 from tests.support.strategies import instances
 
 HURRIED = Policy(budget=BudgetPolicy(time_limit="1ms"))

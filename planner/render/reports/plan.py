@@ -401,10 +401,10 @@ def _span(stay: JobInterval, name: str, future: ProjectedSchedule) -> Span:
     )
 
 
-def _ticks(future: ProjectedSchedule, most: int = 12) -> Iterator[tuple[float, str]]:
-    """Starts of slots, at most `most` of them."""
+def _ticks(future: ProjectedSchedule) -> Iterator[tuple[float, str]]:
+    """Starts of slots, at most twelve of them."""
     edges, now = future.slots.edges, future.snapshot.taken_at
-    step = -(-future.slots.count // most)
+    step = -(-future.slots.count // 12)
     for edge in edges[1:-1:step]:
         yield _percent(edge, future.slots.end), f"{now + timedelta(seconds=edge):%H:%M}"
 

@@ -63,7 +63,6 @@ def test_the_budget_that_keeps_a_job_is_named():
 
     assert keeper.against(ALONE) is None
     assert keeper.against(GANG).name == "b"
-    assert keeper.against(GANG, given_up=1) is None
     assert keeper.against(NEW) is None
 
 

@@ -10,8 +10,9 @@ import pytest
 from gpuplan.models.errors import PlannerError, TamperedError
 from gpuplan.planner.approval.approvals_file import add_signature, approvals_path, read_signatures
 from gpuplan.planner.io.file_lock import LockedError
-from gpuplan.planner.plan_file.plan_file import load_with_checksum, plan_document, save_plan
+from gpuplan.planner.plan_file.plan_file import load_with_checksum, save_plan
 from tests.support.builders.approval_keys import signature_of
+from tests.support.oracles.plan_document import plan_document
 from tests.support.samples.apply_world import PLAN
 
 SUM = plan_document(PLAN)["checksum"]

@@ -9,10 +9,11 @@ import pytest
 from gpuplan.models.errors import BadInputError, TamperedError
 from gpuplan.models.plan.plan import Base
 from gpuplan.planner.plan_file.integrity import contradictions
-from gpuplan.planner.plan_file.plan_file import load_plan, plan_document, with_id
+from gpuplan.planner.plan_file.plan_file import load_plan, with_id
 from tests.support.builders import build
 from tests.support.builders.plan_builders import plan_of, save_stamped
 from tests.support.builders.solution_builders import POLICY
+from tests.support.oracles.plan_document import plan_document
 from tests.support.samples.sample_plans import BUSY_WORLD, busy_plan
 
 SNAPSHOT = build.snapshot(

@@ -9,9 +9,10 @@ import pytest
 from gpuplan.models.errors import TamperedError
 from gpuplan.models.plan.solution import LaterStart
 from gpuplan.planner.plan_file.integrity import contradictions
-from gpuplan.planner.plan_file.plan_file import load_plan, plan_document
+from gpuplan.planner.plan_file.plan_file import load_plan
 from tests.support.builders.plan_builders import save_stamped
 from tests.support.builders.solution_builders import drafted
+from tests.support.oracles.plan_document import plan_document
 from tests.support.samples.horizon_plans import LATER, STARTS, WORLD, looking_ahead, whole
 
 PLAN = drafted(WORLD, *STARTS, policy=looking_ahead(kill=True), planned=LATER)

@@ -18,9 +18,10 @@ from gpuplan.models.errors import BadInputError, PlannerError, TamperedError
 from gpuplan.models.plan.plan import PLAN_FORMAT
 from gpuplan.planner.io.atomic_write import has_hash, hash_path
 from gpuplan.planner.plan_file import plan_file as plan_module
-from gpuplan.planner.plan_file.plan_file import load_plan, plan_document, save_plan, with_id
+from gpuplan.planner.plan_file.plan_file import load_plan, save_plan, with_id
 from tests.support.builders.build import NOW, job, placement, replica, snapshot
 from tests.support.builders.plan_builders import plan_of, save_stamped
+from tests.support.oracles.plan_document import plan_document
 
 
 def example():

@@ -14,10 +14,11 @@ from gpuplan.models.plan.precondition import NodeEmpty
 from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.plan_file.plan_file import part_texts, plan_document, plan_file_text
+from gpuplan.planner.plan_file.plan_file import part_texts, plan_file_text
 from tests.support.builders import build
 from tests.support.builders.plan_builders import plan_id_of, plan_of
 from tests.support.builders.solution_builders import drafted
+from tests.support.oracles.plan_document import plan_document
 from tests.support.strategies import instances
 
 KINDS = (instances.mixed, instances.everything, instances.everything_mixed)

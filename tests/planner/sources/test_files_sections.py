@@ -9,10 +9,10 @@ import pytest
 from gpuplan.models.errors import BadInputError
 from gpuplan.planner.diff.diff import diff
 from gpuplan.planner.explain.job import explain
-from gpuplan.planner.plan_file.plan_file import plan_document
 from gpuplan.planner.sources.files import load_snapshot
 from tests.support.builders.build import job, snapshot
 from tests.support.builders.plan_builders import plan_of
+from tests.support.oracles.plan_document import plan_document
 from tests.support.samples.small_document import BASE
 
 SECTIONS = "format_version, taken_at, cluster, queues, jobs, finished, measured"
