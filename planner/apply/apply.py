@@ -222,9 +222,6 @@ def require_valid_order(plan: Plan) -> None:
 # was made, is completed by the next apply: the log has the keys of its actions, and the cluster their marks.
 
 
-_MAY_LAND: Final = (ActionPhase.UNKNOWN, ActionPhase.ASKED, ActionPhase.UNDER_WAY)
-
-
 def close_interrupted(
     log: AuditWriter, cluster: Executor, *, actor: str, now: Callable[[], datetime], but: str = ""
 ) -> None:
@@ -243,7 +240,7 @@ def close_interrupted(
         except PlannerError:
             continue
         phases = {action: found[f"{plan_uid}:{action}"].phase for action in begun}
-        if any(phase in _MAY_LAND for phase in phases.values()):
+        if any(phase.may_land for phase in phases.values()):
             continue
         landed = [begun[action] for action, phase in phases.items() if phase is ActionPhase.LANDED]
         entries = [_entry(intent, actor, now(), AuditKind.OUTCOME) for intent in landed]

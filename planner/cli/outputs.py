@@ -135,6 +135,10 @@ def _identity(path: Path | None) -> tuple[int, int] | None:
 # Options for the form of output, and the functions that print results.
 
 
+EXIT_CHANGES = 10
+detailed_exitcode_option = click.option(
+    "--detailed-exitcode", is_flag=True, help=f"Exit with {EXIT_CHANGES} if the plan has changes."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text.")
 
 ascii_option = click.option("--ascii", "plain", is_flag=True, help="No characters beyond ASCII.")

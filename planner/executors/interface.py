@@ -48,6 +48,16 @@ class ActionPhase(StrEnum):
     action is recorded as done, it was done.
     """
 
+    @property
+    def ended(self) -> bool:
+        """True if nothing is under way, and nothing has landed."""
+        return self in (ActionPhase.NOT_BEGUN, ActionPhase.FAILED, ActionPhase.GONE)
+
+    @property
+    def may_land(self) -> bool:
+        """True if the cluster carries it out, or may do so."""
+        return self in (ActionPhase.ASKED, ActionPhase.UNDER_WAY, ActionPhase.UNKNOWN)
+
 
 class Pin(StrEnum):
     """What an executor decides exactly; the rest of a placement is what it expects."""

@@ -14,7 +14,6 @@ from gpuplan.planner.apply.outcome import ApplyHooks
 from gpuplan.planner.apply.promises import steps_of
 from gpuplan.planner.apply.standing import key_of, landed_steps, records_of
 from gpuplan.planner.approval.conditions import approval_reason
-from gpuplan.planner.executors.interface import ActionPhase, Executor
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.service.event_log import log_event
 from gpuplan.planner.warm_start import has_same_rules
@@ -28,10 +27,10 @@ if TYPE_CHECKING:
     from gpuplan.models.policy.policy import Drift, Policy
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.apply.outcome import ApplyOutcome
+    from gpuplan.planner.executors.interface import Executor
 
 
 _LOG: Final = logging.getLogger(__name__)
-_MAY_LAND: Final = (ActionPhase.ASKED, ActionPhase.UNDER_WAY, ActionPhase.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +78,9 @@ class LiveCluster:
     def under_way(self) -> tuple[Change, ...]:
         """Actions of earlier plans that the cluster still carries out, or of which it cannot tell."""
         if self.pending:
-            ended = (
-                key
-                for key, progress in self.executor.observe(tuple(self.pending)).items()
-                if progress.phase not in _MAY_LAND
-            )
-            for key in tuple(ended):
-                del self.pending[key]
+            for key, progress in self.executor.observe(tuple(self.pending)).items():
+                if not progress.phase.may_land:
+                    del self.pending[key]
         return tuple(self.pending.values())
 
     def _follow(self, plan: Plan) -> tuple[str, ...]:

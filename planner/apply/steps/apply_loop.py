@@ -22,13 +22,13 @@ from gpuplan.planner.apply.promises import PromiseStep
 from gpuplan.planner.apply.standing import key_of
 from gpuplan.planner.apply.steps.apply_view import ApplyView
 from gpuplan.planner.apply.steps.checkpoint_slots import CheckpointSlots
-from gpuplan.planner.apply.steps.group_start import GroupStart, GroupStarts
+from gpuplan.planner.apply.steps.group_start import GroupStart, GroupStarts, observed
 from gpuplan.planner.executors.interface import ActionPhase, ActionProgress, UnreachableError
 from gpuplan.planner.io.file_lock import LockedError
 from gpuplan.planner.text_format import action_label, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from gpuplan.models.plan.actions import Change, Start
     from gpuplan.models.plan.plan import Plan
@@ -53,8 +53,6 @@ _REST: Final = 4.0
 """A pause is at least so many times as long as the last look: a large, busy cluster is asked more seldom."""
 
 _UNDER_WAY: Final = ActionProgress(ActionPhase.UNDER_WAY)
-_ENDED: Final = (ActionPhase.NOT_BEGUN, ActionPhase.FAILED, ActionPhase.GONE)
-"""Phases in which nothing is under way, and nothing has landed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +296,7 @@ class ApplyLoop:
             self._cluster.keep_promises(step.promises, key)
         except UnreachableError as error:
             # All or none are recorded, so the cluster can tell whether only the answer was lost.
-            if self._progress_of((key,))[key].phase is not ActionPhase.LANDED:
+            if observed(self._cluster, (key,))[key].phase is not ActionPhase.LANDED:
                 self._fail(step, str(error), begun, retryable=True)
                 return
         except LockedError:
@@ -319,7 +317,7 @@ class ApplyLoop:
         self._due = inf
         in_groups = self._groups.under_way
         alone = [each for id_, each in self._under_way.items() if id_ not in in_groups]
-        found = self._progress_of(tuple(each.key for each in (*alone, *self._stray.values())))
+        found = observed(self._cluster, tuple(each.key for each in (*alone, *self._stray.values())))
         for each in alone:
             self._follow(each, found[each.key])
         for each in tuple(self._stray.values()):
@@ -331,15 +329,6 @@ class ApplyLoop:
             return False
         self._pause = _FIRST_PAUSE
         return True
-
-    def _progress_of(self, keys: tuple[str, ...]) -> Mapping[str, ActionProgress]:
-        try:
-            return self._cluster.observe(keys)
-        except LockedError:
-            # The cluster is another's now: this apply ends, as if it were killed.
-            raise
-        except PlannerError as error:
-            return dict.fromkeys(keys, ActionProgress(ActionPhase.UNKNOWN, str(error)))
 
     def _follow(self, each: _UnderWay, progress: ActionProgress) -> None:
         """Take note of the progress of a step."""
@@ -367,7 +356,7 @@ class ApplyLoop:
             # What is done is no failure; an apply that was stopped because of it stays stopped.
             self._failures = [failure for failure in self._failures if failure.action != each.step.id]
             self._land(each.step, each.begun, self._view.land(each.step, progress.placement))
-        elif progress.phase in _ENDED:
+        elif progress.phase.ended:
             del self._stray[each.step.id]
             self._view.withdraw(each.step, may_land=False)
 
@@ -375,11 +364,11 @@ class ApplyLoop:
         """Withdraw a step that lasts too long, unless it lands in this moment."""
         with suppress(PlannerError):
             self._cluster.undo(each.key)
-        now = self._progress_of((each.key,))[each.key]
+        now = observed(self._cluster, (each.key,))[each.key]
         if now.phase is ActionPhase.LANDED:
             self._land(each.step, each.begun, self._view.land(each.step, now.placement))
             return
-        may_land = now.phase not in _ENDED
+        may_land = not now.phase.ended
         self._withdraw(each, may_land=may_land)
         reason = f": {progress.reason}" if progress.reason else ""
         if may_land:

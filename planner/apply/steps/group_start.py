@@ -29,10 +29,21 @@ if TYPE_CHECKING:
     from gpuplan.planner.executors.interface import Executor
 
 _IN_HAND: Final = (ActionPhase.RESERVED, ActionPhase.UNDER_WAY, ActionPhase.LANDED)
-_OVER: Final = (ActionPhase.NOT_BEGUN, ActionPhase.FAILED, ActionPhase.GONE)
 _LEAST_LOOKS: Final = 10
 """Times that a start is taken back before it is given up: the machine may have slept since the last one."""
 _MOVING: Final = (ActionPhase.RESERVED, ActionPhase.ASKED, ActionPhase.UNDER_WAY)
+
+
+def observed(cluster: Executor, keys: Iterable[str]) -> dict[str, ActionProgress]:
+    """Progress of the actions with these keys; unknown if the cluster gives no answer."""
+    keys = tuple(keys)
+    try:
+        return dict(cluster.observe(keys))
+    except LockedError:
+        # The cluster is another's now: this apply ends, as if it were killed.
+        raise
+    except PlannerError as error:
+        return dict.fromkeys(keys, ActionProgress(ActionPhase.UNKNOWN, str(error)))
 
 
 def start_groups(plan: Plan) -> tuple[tuple[Start, ...], ...]:
@@ -116,7 +127,7 @@ class GroupStart:
         waits: dict[str, str] = {}
         for key, step in self.steps.items():
             progress = self._asked(self._cluster.reserve, key)
-            if progress.phase in _OVER:
+            if progress.phase.ended:
                 self._give_up(step, progress.reason, retryable=progress.retryable)
                 return
             if progress.phase not in _IN_HAND:
@@ -128,13 +139,13 @@ class GroupStart:
             self._give_up(self.steps[key], f"its places are not reserved{self._after(why)}")
 
     def _confirm(self) -> None:
-        found = self._observed()
+        found = observed(self._cluster, self.steps)
         for key, step in self.steps.items():
             if found[key].phase is ActionPhase.RESERVED:
                 found[key] = self._asked(self._cluster.begin, key)
             if found[key].phase is ActionPhase.LANDED:
                 self._landed[key] = found[key].placement
-            elif found[key].phase in _OVER and key not in self._landed:
+            elif found[key].phase.ended and key not in self._landed:
                 why = found[key].reason or _WORDS[found[key].phase]
                 self._give_up(step, why, retryable=found[key].retryable)
                 return
@@ -150,8 +161,8 @@ class GroupStart:
                 raise
             except PlannerError:
                 continue
-        found = self._observed()
-        left = frozenset(key for key in self.steps if found[key].phase not in _OVER)
+        found = observed(self._cluster, self.steps)
+        left = frozenset(key for key in self.steps if not found[key].phase.ended)
         self._looks += 1
         if left and (self._looks < _LEAST_LOOKS or self._clock.now() < self._deadline):
             return None
@@ -176,14 +187,6 @@ class GroupStart:
             raise
         except PlannerError as error:
             return ActionProgress(ActionPhase.FAILED, str(error))
-
-    def _observed(self) -> dict[str, ActionProgress]:
-        try:
-            return dict(self._cluster.observe(tuple(self.steps)))
-        except LockedError:
-            raise
-        except PlannerError as error:
-            return dict.fromkeys(self.steps, ActionProgress(ActionPhase.UNKNOWN, str(error)))
 
     def _after(self, why: str) -> str:
         return f" after {format_duration(self._seconds)}" + (f": {why}" if why else "")

@@ -9,9 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from gpuplan.planner.cli.commands.plan import EXIT_CHANGES
 from gpuplan.planner.cli.options import ANY_PATH, STATE, EntityName, Parsed, show_spinner
-from gpuplan.planner.cli.outputs import NewFile, WritingCommand, layout_options, say, say_json, show_text
+from gpuplan.planner.cli.outputs import (
+    EXIT_CHANGES,
+    NewFile,
+    WritingCommand,
+    detailed_exitcode_option,
+    layout_options,
+    say,
+    say_json,
+    show_text,
+)
 
 if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
@@ -73,7 +81,7 @@ def instant(text: str, now: datetime) -> datetime:
 )
 @click.option("-o", "--out", type=NewFile(), help="Write the plan to this file.")
 @layout_options
-@click.option("--detailed-exitcode", is_flag=True, help="Exit with 10 if the plan has changes.")
+@detailed_exitcode_option
 def event_command(
     source: str,
     kind: str,

@@ -19,11 +19,13 @@ from gpuplan.planner.cli.options import (
     stray_option,
 )
 from gpuplan.planner.cli.outputs import (
+    EXIT_CHANGES,
     PICTURE,
     NewFile,
     WritingCommand,
     all_option,
     ascii_option,
+    detailed_exitcode_option,
     json_option,
     layout_options,
     say,
@@ -49,7 +51,6 @@ if TYPE_CHECKING:
     from gpuplan.planner.whatif.policy_review import PolicyReview
 
 
-EXIT_CHANGES = 10
 _VIOLATIONS_SHOWN = 20
 _WARNINGS_SHOWN = 3
 
@@ -75,7 +76,7 @@ _WARNINGS_SHOWN = 3
 )
 @layout_options
 @all_option
-@click.option("--detailed-exitcode", is_flag=True, help="Exit with 10 if the plan has changes.")
+@detailed_exitcode_option
 def plan_command(
     source: str,
     after: str | None,
@@ -210,7 +211,7 @@ def show_command(plan_file: str, job: str | None, as_json: bool, plain: bool, ev
 @click.option("--deterministic", is_flag=True, help="policy: stop solvers by work done, not by the clock.")
 @layout_options
 @all_option
-@click.option("--detailed-exitcode", is_flag=True, help="Exit with 10 if the plan has changes.")
+@detailed_exitcode_option
 def diff_command(
     plan_file: str,
     source: str | None,

@@ -13,7 +13,7 @@ from gpuplan.planner.cli.clusters import (
     open_cluster,
     state_option,
 )
-from gpuplan.planner.cli.commands.plan import EXIT_CHANGES, print_plan
+from gpuplan.planner.cli.commands.plan import print_plan
 from gpuplan.planner.cli.options import (
     ANY_PATH,
     EXECUTORS,
@@ -22,7 +22,14 @@ from gpuplan.planner.cli.options import (
     show_spinner,
     stray_option,
 )
-from gpuplan.planner.cli.outputs import NewFile, WritingCommand, all_option, layout_options
+from gpuplan.planner.cli.outputs import (
+    EXIT_CHANGES,
+    NewFile,
+    WritingCommand,
+    all_option,
+    detailed_exitcode_option,
+    layout_options,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +59,7 @@ if TYPE_CHECKING:
 @click.option("-o", "--out", type=NewFile(), help="Save the plan to this file.")
 @layout_options
 @all_option
-@click.option("--detailed-exitcode", is_flag=True, help="Exit with 10 if the plan has changes.")
+@detailed_exitcode_option
 def rollback_command(
     plan_file: str,
     source: str | None,
