@@ -24,7 +24,15 @@ from gpuplan.models.plan.actions import (
     Uncordon,
 )
 from gpuplan.models.plan.reason import Reason, ReasonCode
-from gpuplan.planner.analysis.node_rules import NodeCase, NodeRules, Phase, StrictWorld, World, missing_node
+from gpuplan.planner.analysis.node_rules import (
+    AnyNodeAction,
+    NodeCase,
+    NodeRules,
+    Phase,
+    StrictWorld,
+    World,
+    missing_node,
+)
 from gpuplan.planner.analysis.target_cluster import Changed, with_layout
 from gpuplan.planner.text_format import format_count, format_duration, format_money, join_jobs
 
@@ -38,6 +46,7 @@ if TYPE_CHECKING:
 
 class _Repartition(NodeRules[Repartition]):
     # Its steps and reversals are of GPUs, several of which are on one node: they are not made here.
+    made = Repartition
 
     def refusal(self, world: StrictWorld, action: Repartition) -> str:
         node = world.node(action.node)
@@ -70,27 +79,35 @@ class _Repartition(NodeRules[Repartition]):
         return with_layout(node, action.gpu, action.before) if node else None
 
 
-class _Cordon(NodeRules[Cordon]):
+class _Cordoning(NodeRules[AnyNodeAction]):
+    to: bool
+    """Whether the node is cordoned afterwards."""
+
+    def apply(self, world: World, action: AnyNodeAction) -> None:
+        if (node := world.node(action.node)) is not None:
+            world.put_node(node.model_copy(update={"cordoned": self.to}))
+
+    def shows(self, action: AnyNodeAction, node: Node | None, *, busy: bool) -> bool:
+        # A node that is gone takes no jobs, as one that is cordoned.
+        return self.to if node is None else node.cordoned is self.to
+
+    def without(self, action: AnyNodeAction, node: Node | None, base: Node | None) -> Node | None:
+        if node is None or base is None or base.cordoned is self.to:
+            return None
+        return node.model_copy(update={"cordoned": not self.to})
+
+
+class _Cordon(_Cordoning[Cordon]):
+    made, to = Cordon, True
+
     def nodes(self, phase: Phase, changes: PlanChanges, early: Collection[str]) -> Sequence[str]:
         # A node that its operators drain takes no jobs already.
         removed = changes.target.removed if phase is Phase.BEFORE_JOBS_LEAVE else ()
         return [name for name in changes.emptied if name in removed] if removed else ()
 
-    def action(self, node: str, changes: PlanChanges, common: dict[str, Any]) -> Cordon:
-        return Cordon(node=node, **common)
-
     def reason(self, case: NodeCase) -> Reason:
         text = f"to be removed once {case.have_left}"
         return Reason(code=ReasonCode.IDLE, text=text, numbers={"jobs": ", ".join(case.leaving)})
-
-    def apply(self, world: World, action: Cordon) -> None:
-        _set_cordoned(world, action, to=True)
-
-    def shows(self, action: Cordon, node: Node | None, *, busy: bool) -> bool:
-        return node is None or node.cordoned
-
-    def without(self, action: Cordon, node: Node | None, base: Node | None) -> Node | None:
-        return _with_cordon(node, to=False) if node and base and not base.cordoned else None
 
     def reversal(
         self, action: Cordon, node: Node | None, base: Node | None, cluster: Cluster
@@ -99,33 +116,20 @@ class _Cordon(NodeRules[Cordon]):
         return Changed(opened=frozenset({action.node})) if was_open else None
 
 
-class _Uncordon(NodeRules[Uncordon]):
+class _Uncordon(_Cordoning[Uncordon]):
     # Only rollbacks have it. To undo it is to roll back a rollback, which leaves the node open.
+    made, to = Uncordon, False
 
     def nodes(self, phase: Phase, changes: PlanChanges, early: Collection[str]) -> Sequence[str]:
         return changes.target.undo.opened if phase is Phase.BEFORE_MOVES else ()
 
-    def action(self, node: str, changes: PlanChanges, common: dict[str, Any]) -> Uncordon:
-        return Uncordon(node=node, **common)
-
     def reason(self, case: NodeCase) -> Reason:
         return Reason(code=ReasonCode.ROLLED_BACK, text="takes jobs again")
-
-    def apply(self, world: World, action: Uncordon) -> None:
-        _set_cordoned(world, action, to=False)
-
-    def shows(self, action: Uncordon, node: Node | None, *, busy: bool) -> bool:
-        return node is not None and not node.cordoned
-
-    def without(self, action: Uncordon, node: Node | None, base: Node | None) -> Node | None:
-        return _with_cordon(node, to=True) if node and base and base.cordoned else None
 
 
 class _Drain(NodeRules[Drain]):
     # It changes nothing: it confirms that the node is empty. It is in no phase but comes as soon as that is.
-
-    def action(self, node: str, changes: PlanChanges, common: dict[str, Any]) -> Drain:
-        return Drain(node=node, **common)
+    made = Drain
 
     def reason(self, case: NodeCase) -> Reason:
         then = "removed" if case.node in case.changes.target.removed else "drained"
@@ -140,7 +144,7 @@ class _Drain(NodeRules[Drain]):
 
 
 class _ScaleUp(NodeRules[ScaleUp]):
-    grows = 1
+    made, grows = ScaleUp, 1
 
     def nodes(self, phase: Phase, changes: PlanChanges, early: Collection[str]) -> Sequence[str]:
         match phase:
@@ -151,10 +155,9 @@ class _ScaleUp(NodeRules[ScaleUp]):
             case _:
                 return ()
 
-    def action(self, node: str, changes: PlanChanges, common: dict[str, Any]) -> ScaleUp:
+    def fields(self, node: str, changes: PlanChanges) -> dict[str, Any]:
         new = changes.added[node]
-        provisioning = changes.provisioning(new.pool)
-        return ScaleUp(pool=new.pool or "", node=node, after=new, provisioning=provisioning, **common)
+        return {"pool": new.pool or "", "after": new, "provisioning": changes.provisioning(new.pool)}
 
     def reason(self, case: NodeCase) -> Reason:
         node = case.changes.added[case.node]
@@ -200,13 +203,13 @@ class _ScaleUp(NodeRules[ScaleUp]):
 
 
 class _ScaleDown(NodeRules[ScaleDown]):
-    grows = -1
+    made, grows = ScaleDown, -1
 
     def nodes(self, phase: Phase, changes: PlanChanges, early: Collection[str]) -> Sequence[str]:
         return changes.removed if phase is Phase.BEFORE_STARTS else ()
 
-    def action(self, node: str, changes: PlanChanges, common: dict[str, Any]) -> ScaleDown:
-        return ScaleDown(pool=changes.nodes[node].pool or "", node=node, **common)
+    def fields(self, node: str, changes: PlanChanges) -> dict[str, Any]:
+        return {"pool": changes.nodes[node].pool or ""}
 
     def reason(self, case: NodeCase) -> Reason:
         price = case.changes.nodes[case.node].price_per_hour
@@ -297,15 +300,6 @@ def _illegal(after: Collection[MigInstance], gpu: Gpu, gpus: NodeGpus) -> str:
             f"found {listed}"
         )
     return ""
-
-
-def _with_cordon(node: Node, *, to: bool) -> Node:
-    return node.model_copy(update={"cordoned": to})
-
-
-def _set_cordoned(world: World, action: Cordon | Uncordon, *, to: bool) -> None:
-    if (node := world.node(action.node)) is not None:
-        world.put_node(_with_cordon(node, to=to))
 
 
 def _note_scaling(world: World, action: PoolAction, field: str) -> None:

@@ -96,6 +96,8 @@ AnyNodeAction = TypeVar("AnyNodeAction", bound=NodeAction)
 class NodeRules(Generic[AnyNodeAction]):
     """What the planner knows of one kind of action about nodes; a kind overrides what it has to say."""
 
+    made: type[AnyNodeAction]
+    """Class of its actions."""
     grows: int = 0
     """By how many nodes the pool of its node grows."""
 
@@ -107,7 +109,11 @@ class NodeRules(Generic[AnyNodeAction]):
 
     def action(self, node: str, changes: PlanChanges, common: dict[str, Any]) -> NodeAction:
         """The action of a step; `common` has the fields that all actions have."""
-        raise NotImplementedError
+        return self.made(node=node, **self.fields(node, changes), **common)
+
+    def fields(self, node: str, changes: PlanChanges) -> dict[str, Any]:
+        """Fields that only actions of this kind have."""
+        return {}
 
     def reason(self, case: NodeCase) -> Reason:
         """Why a plan has such a step."""

@@ -45,7 +45,7 @@ def write_atomically(
             with open(draft, "xb", opener=_private if private else None) as file:
                 file.writelines(_in_bytes(content))
                 file.flush()
-                # Before the rename: otherwise a power failure may leave the new name without the content.
+                # Before the rename: otherwise a crash of the host may leave the new name without the content.
                 os.fsync(file.fileno())
             draft.replace(target)
         finally:

@@ -248,7 +248,7 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
     """Create the table in a new file; the empty file of a killed creation also counts as new."""
     # Outside of the transaction, in which the mode cannot be changed.
     db.execute("PRAGMA journal_mode = WAL")
-    # Some builds of SQLite sync less in WAL mode, and a power failure then takes the last rows away.
+    # Some builds of SQLite sync less in WAL mode, and a crash of the host then takes the last rows away.
     db.execute("PRAGMA synchronous = FULL")
     db.execute("BEGIN IMMEDIATE")
     if db.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
