@@ -17,6 +17,7 @@ from gpuplan.planner.action_marks import kind_of, plan_of
 from gpuplan.planner.executors.interface import GONE, LANDED, NOT_BEGUN, ActionPhase, ActionProgress
 from gpuplan.planner.executors.slurm.commands import call, nodes_table, reservations_table, update
 from gpuplan.planner.sources.slurm.cluster.reservations import NOTICE_PREFIX
+from gpuplan.planner.sources.slurm.slurm import NODE_STATES
 from gpuplan.planner.sources.slurm.values import name_of
 
 if TYPE_CHECKING:
@@ -44,15 +45,13 @@ def is_drained(row: NodeRow) -> bool:
 def request_node(row: NodeRow, mark: Mark) -> None:
     """Ask for what an action does to a node, and mark it, all in one request."""
     comment = {"Comment": str(row.marks.with_mark(mark))}
-    match kind_of(mark.key):
-        case ActionKind.CORDON if not is_drained(row):
-            update("NodeName", row.name, State="DRAIN", Reason=f"{_OURS}{plan_of(mark.key)}", **comment)
-        case ActionKind.UNCORDON if is_drained(row) and row.reason.startswith(_OURS):
-            update("NodeName", row.name, State="RESUME", **comment)
-        case ActionKind.SCALE_UP:
-            update("NodeName", row.name, State="POWER_UP", **comment)
-        case ActionKind.SCALE_DOWN:
-            update("NodeName", row.name, State="POWER_DOWN", **comment)
+    match _asked(mark):
+        case "DRAIN" as state if not is_drained(row):
+            update("NodeName", row.name, State=state, Reason=f"{_OURS}{plan_of(mark.key)}", **comment)
+        case "RESUME" as state if is_drained(row) and row.reason.startswith(_OURS):
+            update("NodeName", row.name, State=state, **comment)
+        case "POWER_UP" | "POWER_DOWN" as state:
+            update("NodeName", row.name, State=state, **comment)
         case _:  # a node that its operators drain stays theirs; a drain changes nothing
             update("NodeName", row.name, **comment)
 
@@ -64,16 +63,21 @@ def progress_of_node(mark: Mark | None, row: NodeRow | None) -> ActionProgress:
     if mark is None:
         return NOT_BEGUN
     states = {state.rstrip("*~#!%$@^-") for state in row.states}
-    match kind_of(mark.key):
-        case ActionKind.DRAIN:
+    match _asked(mark):
+        case "":
             return ActionProgress(ActionPhase.UNDER_WAY, "jobs are on it") if states & _BUSY else LANDED
-        case ActionKind.SCALE_UP:
+        case "POWER_UP":
             return _of_power_up(states, row.reason)
-        case ActionKind.SCALE_DOWN:
+        case "POWER_DOWN":
             done = "POWERED_DOWN" in states and "POWER_UP" not in states
             return LANDED if done else ActionProgress(ActionPhase.UNDER_WAY, "it is powered down")
         case _:
             return LANDED
+
+
+def _asked(mark: Mark) -> str:
+    """State of a node that its action asks for; empty if the node is only looked at."""
+    return NODE_STATES[ActionKind(kind_of(mark.key))]
 
 
 def unavailable(rows: Mapping[str, NodeRow], names: Iterable[str]) -> str:

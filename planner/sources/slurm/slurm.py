@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from gpuplan.models.cluster import Cluster
 from gpuplan.models.errors import BadInputError, InputProblem
-from gpuplan.models.plan.action_kinds import CHANGING_KINDS, ActionKind
+from gpuplan.models.plan.action_kinds import ActionKind
 from gpuplan.models.queue import Queue
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.units import MILLI
@@ -69,11 +69,18 @@ _Read = TypeVar("_Read")
 _FEWEST_FIELDS: Final = 3
 """Fields that records of jobs, nodes and allocations at least have; cores have fewer."""
 
-SLURM_CAN: Final = tuple(
-    kind
-    for kind in CHANGING_KINDS
-    if kind not in (ActionKind.GROW, ActionKind.SHRINK, ActionKind.REPARTITION)
-)
+NODE_STATES: Final = {
+    ActionKind.CORDON: "DRAIN",
+    ActionKind.UNCORDON: "RESUME",
+    ActionKind.DRAIN: "",
+    ActionKind.SCALE_UP: "POWER_UP",
+    ActionKind.SCALE_DOWN: "POWER_DOWN",
+}
+"""State that Slurm is asked for by each kind of action about nodes; empty if a node is only looked at."""
+
+_CAN_WITH_JOBS: Final = (ActionKind.RELEASE, ActionKind.START, ActionKind.MIGRATE, ActionKind.PREEMPT)
+
+SLURM_CAN: Final = tuple(kind for kind in ActionKind if kind in _CAN_WITH_JOBS or kind in NODE_STATES)
 """
 Kinds of action that Slurm carries out by its commands. A running job keeps its size, since its steps would
 have to be started anew; MIG instances are of `gres.conf` and of the driver.
