@@ -84,9 +84,13 @@ def greedy_by_priority(
 
     It is the plan that greedy makes if jobs of lower priority do not exist.
     """
-    done = _best_plan(problem, deadline, params, thorough=thorough)
+    # Going back takes as long as a part of the plan. Over several slots, completing each turn takes longer.
+    at_once = running if problem.slots == 1 else None
+    done = _best_plan(problem, deadline, params, thorough=thorough, running=at_once)
     ledger, last = done.ledger, problem.priorities[-1]
-    found = {last: target_of(ledger, running)}
+    found = {**done.targets, last: target_of(ledger, running)}
+    if at_once is not None:
+        return found
     for priority, mark in reversed(list(zip(problem.priorities[:-1], done.marks, strict=False))):
         ledger.undo.rollback(mark)
         ledger.current_priority = priority
@@ -98,10 +102,15 @@ def greedy_by_priority(
 
 
 def _best_plan(
-    problem: Problem, deadline: float | None, params: PlacementParams, *, thorough: bool
+    problem: Problem,
+    deadline: float | None,
+    params: PlacementParams,
+    *,
+    thorough: bool,
+    running: tuple[Placement, ...] | None = None,
 ) -> _GreedyPlan:
     orders = greedy_orders(problem, params, thorough=thorough)
-    contest = _Contest(problem, deadline, params, orders[0])
+    contest = _Contest(problem, deadline, params, orders[0], running)
     for way in (*orders[1:], *_orders_for_owed(contest.best.ledger, orders)):
         contest.enter(way, params)
     leader = contest.best
@@ -114,10 +123,16 @@ class _Contest:
     """The best of several plans of one problem; the first one always ends."""
 
     def __init__(
-        self, problem: Problem, deadline: float | None, params: PlacementParams, first: GreedyOrder
+        self,
+        problem: Problem,
+        deadline: float | None,
+        params: PlacementParams,
+        first: GreedyOrder,
+        running: tuple[Placement, ...] | None,
     ) -> None:
-        self._problem, self._deadline, self._began = problem, deadline, time.monotonic()
-        self.best = _plan(problem, first, deadline, params)
+        self._problem, self._deadline, self._running = problem, deadline, running
+        self._began = time.monotonic()
+        self.best = _plan(problem, first, deadline, params, running)
         self._made = 1
 
     def enter(self, way: GreedyOrder, params: PlacementParams) -> None:
@@ -126,7 +141,7 @@ class _Contest:
         if is_late(self._deadline and self._deadline - took):
             return
         with suppress(_BehindError):
-            plan = _plan(self._problem, way, self._deadline, params, rival=self.best)
+            plan = _plan(self._problem, way, self._deadline, params, self._running, rival=self.best)
             self.best = max(self.best, plan, key=lambda each: each.points)
         self._made += 1
 
@@ -211,6 +226,8 @@ class _GreedyPlan:
     """Objective after the turn of each priority; the last one after clean-up."""
     marks: tuple[int, ...]
     """Marks of the ledger after the turn of each priority."""
+    targets: dict[int, DesiredState]
+    """The plan after the turn of each priority but the last, where that was asked for."""
 
 
 def _plan(
@@ -218,11 +235,12 @@ def _plan(
     way: GreedyOrder,
     deadline: float | None,
     params: PlacementParams,
+    running: tuple[Placement, ...] | None,
     *,
     rival: _GreedyPlan | None = None,
 ) -> _GreedyPlan:
     """
-    Plan in one order.
+    Plan in one order; with the placements of `running` jobs, also note the plan after each turn.
 
     Raises
     ------
@@ -233,7 +251,7 @@ def _plan(
     ledger = Ledger(problem, params)
     start_firm_reservations(ledger)
     vacate_drained_nodes(ledger, moving=way.moving)
-    points, marks, early = [], [], set[int]()
+    points, marks, targets, early = [], [], dict[int, "DesiredState"](), set[int]()
     for ledger.current_priority in problem.priorities or (None,):
         _plan_priority(ledger, way, deadline)
         settle_early_starts(ledger, early)
@@ -244,10 +262,16 @@ def _plan(
         behind = rival is not None and tuple(points[:turns]) < rival.points[:turns]
         if behind and not ledger.disruptions.having(DisruptionKind.MOVE):
             raise _BehindError
+        if running is not None and ledger.current_priority not in (None, *problem.priorities[-1:]):
+            if _finish(ledger, deadline):
+                targets[ledger.current_priority] = target_of(ledger, running)
+            else:
+                targets.clear()  # those before it come from turns that this one had to leave out
+            ledger.undo.rollback(marks[-1])
     ledger.current_priority = None
     if not _finish(ledger, deadline):
-        return _plan(problem, replace(way, moving=False), deadline, params, rival=rival)
-    return _GreedyPlan(ledger, way, (*points[:-1], ledger.objective), tuple(marks))
+        return _plan(problem, replace(way, moving=False), deadline, params, running, rival=rival)
+    return _GreedyPlan(ledger, way, (*points[:-1], ledger.objective), tuple(marks), targets)
 
 
 def _finish(ledger: Ledger, deadline: float | None) -> bool:

@@ -275,7 +275,7 @@ class PreemptionSearch:
             offers.set_exact_loss(node, loss)
             if loss < best[0]:
                 best = loss, node, gone
-        if best[2] and self._loses(index, best[2]) >= self._gain(index, before):
+        if best[2] and self._gain_without(index, best[2], before) <= 0:
             return []
         mark = ledger.undo.mark()
         for victim in best[2]:
@@ -287,30 +287,27 @@ class PreemptionSearch:
         ledger.undo.rollback(mark)
         return []
 
-    def _loses(self, index: int, gone: list[PreemptionCandidate]) -> float:
+    def _gain_without(self, index: int, gone: list[PreemptionCandidate], before: int) -> int:
         """
-        Points lost by preempting these for a job, with guarantees then unmet; 0 if more would change.
+        Upper bound on the points gained since `before` if these are preempted too and a job is placed.
 
-        That is so too if they hold a part of a guarantee that the job helps to meet: it gives that part back.
+        Guarantees count with what all of them lose and the job brings, unless more than jobs and guarantees
+        would change.
         """
         ledger, incumbents = self.ledger, self.ledger.problem.incumbents
         known = self._only_jobs_and_guarantees and not any(
             victim.shrinks or incumbents[victim.incumbent].shape.mig for victim in gone
         )
         if not known or any(ledger.disruptions[victim.incumbent] for victim in gone):
-            return 0
-        stopped = [incumbents[victim.incumbent] for victim in gone]
-        quota, job_class = ledger.queues.quota, ledger.problem.classes[index]
-        met = {
-            each
-            for option in job_class.options
-            for each in quota.guarantees_of(job_class.queue, option.gpu_model)
-        }
-        if any(not met.isdisjoint(quota.guarantees_of(each.queue, each.gpu_model)) for each in stopped):
-            return 0
+            return self._gain(index, before)
+        stopped, job_class = [incumbents[victim.incumbent] for victim in gone], ledger.problem.classes[index]
         held = [(each.queue, each.gpu_model, -each.quota_milli) for each in stopped]
+        milli = job_class.shape.quota_milli * job_class.maximum
+        models = {option.gpu_model for option in job_class.options}
+        points_of = ledger.queues.quota.points_of
+        guaranteed = max(points_of([(job_class.queue, model, milli), *held]) for model in models)
         points = sum((each.stop_points or 0) + each.leave_reward for each in stopped)
-        return -points - quota.points_of(held)
+        return job_class.most_points + guaranteed + points - (before - ledger.objective)
 
     def _candidates(self, index: int, offers: PreemptionCosts) -> Iterator[tuple[float, int]]:
         """(lower bound on the loss, node), the cheapest first."""

@@ -54,7 +54,7 @@ class NodeScores:
         self.order: Ints = np.zeros(len(nodes), dtype=np.int64)
         """The node with the least is taken first: by cost, then tightness; `NO_ROOM` without room."""
         self.price: Ints | None = None
-        """Points lost on each node; None if no node has a price."""
+        """Points lost on each node with room; None if no node has a price."""
         if rules.is_priced(tenant):
             self.price = np.zeros(len(nodes), dtype=np.int64)
         self._at: NDArray[np.int32] | None = None
@@ -103,23 +103,25 @@ class NodeScores:
         self._seen = len(changes)
 
     def _look(self, rules: Feasibility, positions: Ints) -> None:
-        nodes, shape, capacity = self.nodes[positions], self.tenant.shape, rules.capacity
-        gpus, free = capacity.gpu_left[nodes], capacity.free[nodes]
-        cost, tightness = self._preference(rules, nodes, gpus, free)
-        room = np.all(free >= np.array(shape.amounts), axis=1) & rules.admits(self.tenant, nodes)
-        if shape.gpus:
-            room &= capacity.whole[nodes] >= shape.gpus
-        elif shape.gpu_milli:
-            fitting = capacity.gpu_free[nodes] >= shape.gpu_milli
-            room &= fitting.any(axis=1)
+        shape, capacity = self.tenant.shape, rules.capacity
+        self.order[positions] = NO_ROOM
+        # Few nodes of a busy cluster have room: the others need no cost.
+        positions = positions[self._has_room(rules, self.nodes[positions])]
+        if not len(positions):
+            return
+        nodes = self.nodes[positions]
+        cost, tightness = self._preference(rules, nodes, capacity.gpu_left[nodes], capacity.free[nodes])
+        room = np.ones(len(nodes), dtype=np.bool_)
+        if shape.gpu_milli:
             # An unused GPU is cut only when no GPU already shared has room.
-            shared = (fitting & (capacity.gpu_free[nodes] < MILLI)).any(axis=1)
+            free = capacity.gpu_free[nodes]
+            shared = ((free >= shape.gpu_milli) & (free < MILLI)).any(axis=1)
             cost += np.where(shared, 0.0, LAST_RESORT)
         elif shape.mig:
             outlook = rules.capacity.mig_costs(shape.mig, nodes, room)
-            room &= outlook.room
+            room = outlook.room
             cost = np.where(outlook.switches, LAST_RESORT, 0.0) + outlook.lost
-        else:
+        elif not shape.gpus:
             # Jobs without GPUs use nodes with GPUs last.
             cost += np.where(capacity.has_gpus[nodes], LAST_RESORT, 0.0)
         if (untouched := rules.unused_opened(nodes)) is not None:
@@ -130,6 +132,22 @@ class NodeScores:
             self.price[positions] = -rules.node_price(self.tenant, nodes)
             if shape.mig:
                 self.price[positions] -= outlook.points
+
+    def _has_room(self, rules: Feasibility, nodes: Ints) -> Bools:
+        """True for nodes with room for one more replica; for MIG instances only its amounts are looked at."""
+        shape, capacity = self.tenant.shape, rules.capacity
+        room: Bools = np.ones(len(nodes), dtype=np.bool_)
+        if shape.gpus:
+            room = capacity.whole[nodes] >= shape.gpus
+        elif shape.gpu_milli:
+            room = (capacity.gpu_free[nodes] >= shape.gpu_milli).any(axis=1)
+        for resource, amount in enumerate(shape.amounts):
+            if amount:
+                room &= capacity.free[nodes, resource] >= amount
+        left = np.flatnonzero(room)
+        if len(left):
+            room[left] = rules.admits(self.tenant, nodes[left])
+        return room
 
     def _preference(self, rules: Feasibility, nodes: Ints, gpus: Ints, free: Ints) -> tuple[Floats, Ints]:
         """(cost, tightness) of nodes by the tenant's profile, whatever room they have."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Node
     from gpuplan.models.problem.jobs import JobClass
     from gpuplan.models.problem.problem import Problem
+    from gpuplan.solvers.state.assignment import JobAssignment
     from gpuplan.solvers.state.ledger import Ledger
 
 
@@ -45,19 +47,37 @@ def target_of(ledger: Ledger, running: tuple[Placement, ...]) -> DesiredState:
     names = {index: node.name for index, node in enumerate(problem.nodes)}
     names |= {index: node.name for index, node in added.items()}
     next_job = [iter(job_class.jobs) for job_class in problem.classes]
-    for _, placed in sorted(ledger.placed.items()):
+    known = _known_placements(ledger)
+    for number, placed in sorted(ledger.placed.items()):
         job_class = problem.classes[placed.job_class]
-        replicas = tuple(replica_of(problem, job_class, site, names[site.node]) for site in placed.sites)
         job = next(next_job[placed.job_class])
-        if job_class.role is ClassRole.GROW:
-            replicas = (*by_job[job].replicas, *replicas)
-        by_job[job] = Placement(job=job, replicas=replicas)
+        before, placement = known.get(number, (None, None))
+        if before is not placed or placement is None or placement.job != job or added:
+            replicas = tuple(replica_of(problem, job_class, site, names[site.node]) for site in placed.sites)
+            if job_class.role is ClassRole.GROW:
+                replicas = (*by_job[job].replicas, *replicas)
+            placement = Placement(job=job, replicas=replicas)
+            if job_class.role is not ClassRole.GROW and not added:
+                known[number] = placed, placement
+        by_job[job] = placement
     return DesiredState(
         placements=tuple(placement for _, placement in sorted(by_job.items())),
         added=tuple(node for _, node in sorted(added.items())),
         removed=tuple(sorted(problem.nodes[node].name for node in ledger.pools.closed)),
         planned=_later_starts(ledger, names, next_job) if ledger.reserved else (),
     )
+
+
+def _known_placements(ledger: Ledger) -> dict[int, tuple[JobAssignment, Placement]]:
+    """
+    By number, a started job and its placement in an earlier target of the same ledger.
+
+    Not with nodes that a pool adds: their names depend on which of them are in use.
+    """
+    found = ledger.shared.setdefault(Placement, {})
+    if not isinstance(found, dict):
+        raise TypeError(found)
+    return found
 
 
 def _later_starts(
@@ -139,7 +159,7 @@ def replica_of(problem: Problem, job_class: JobClass, site: ReplicaSite, node: s
     """A replica of a class on a site, as a placement has it; `node` is the name of the site's node."""
     shape = job_class.shape
     cpu_milli, memory_mib, disk_mib, *further = job_class.asked or shape.amounts
-    shares = (GpuShare(index=gpu, milli=shape.gpu_milli or MILLI) for gpu in sorted(site.gpus))
+    shares = (_share(gpu, shape.gpu_milli or MILLI) for gpu in sorted(site.gpus))
     in_order = sorted(site.slices, key=lambda part: (part[0], part[2]))
     slices = (MigSlice(index=gpu, profile=profile, start=start) for gpu, profile, start in in_order)
     return Replica(
@@ -154,6 +174,12 @@ def replica_of(problem: Problem, job_class: JobClass, site: ReplicaSite, node: s
             if amount and " " not in name  # the power of GPUs is counted, but is nothing that a job requests
         },
     )
+
+
+@lru_cache(maxsize=4096)
+def _share(index: int, milli: int) -> GpuShare:
+    """A share of a GPU; nothing else of a target is made so often, and so often equal."""
+    return GpuShare(index=index, milli=milli)
 
 
 def color_intervals(ledger: Ledger) -> dict[int, tuple[ReplicaSite, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.queue import UNLIMITED
 from gpuplan.solvers.state.constraints.constraint import Constraint, Shortage
-from gpuplan.solvers.state.constraints.quota import QuotaLedger, QuotaTable, future_quota
+from gpuplan.solvers.state.constraints.quota import QuotaColumns, QuotaLedger, QuotaTable, future_quota
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from gpuplan.solvers.state.constraints.quota import QuotaDemand
     from gpuplan.solvers.state.resource_timeline import ResourceTimeline
 
+_FEW_COLUMNS: Final = 8
+"""Sets of victims up to which plain numbers are faster; L has 2 to 5, of which 1 or 2 bind a class."""
+
 
 class QueueQuotas(Constraint):
     """Quotas of queues in slot 0 and in later slots; with a single slot the later ones cost nothing."""
@@ -32,11 +35,7 @@ class QueueQuotas(Constraint):
     def __init__(self, problem: Problem, victims: VictimSets, timeline: ResourceTimeline | None) -> None:
         self._problem, self._victims, self._timeline = problem, victims, timeline
         self.quota = QuotaLedger(problem)
-        usages = [budget.usage_up_the_tree(list(budget.own)) for budget in problem.budgets]
-        self._beside = QuotaTable(
-            problem,
-            [np.repeat(np.array(usage, dtype=np.int64)[:, None], len(victims), axis=1) for usage in usages],
-        )
+        self._beside = _beside(problem, len(victims))
         """If the victims of a set had stayed, by set."""
         self.future = None if timeline is None else future_quota(problem)
         """Quotas in later slots; None if there are none."""
@@ -189,6 +188,16 @@ class QueueQuotas(Constraint):
         self._rooms.clear()
         if len(self._victims) and len(columns := self._victims.columns_binding(comer)):
             self._beside.change(queue, gpu_model, taken, columns, new=new)
+
+
+def _beside(problem: Problem, sets: int) -> QuotaTable | QuotaColumns:
+    """Quotas by set of victims, in the form that is faster for so many."""
+    if sets <= _FEW_COLUMNS:
+        return QuotaColumns(problem, sets)
+    usages = [budget.usage_up_the_tree(list(budget.own)) for budget in problem.budgets]
+    return QuotaTable(
+        problem, [np.repeat(np.array(usage, dtype=np.int64)[:, None], sets, axis=1) for usage in usages]
+    )
 
 
 def _headroom(table: QuotaTable, job_class: JobClass, option: Option, replicas: int, span: Span) -> int:

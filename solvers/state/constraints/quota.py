@@ -125,6 +125,15 @@ class QuotaLedger:
 
     def change(self, queue: int, gpu_model: str | None, amounts: QuotaAmounts, *, new: bool = False) -> None:
         """Count what is taken, or given back if negative, at a queue, every queue above, and guarantees."""
+        self.use(queue, gpu_model, amounts, new=new)
+        for index in self.guarantees_of(queue, gpu_model):
+            before = self._missing[index]
+            after = self._missing[index] = before - amounts.gpu_milli
+            self.unmet += (after > 0) - (before > 0)
+            self.points += self._price[index] * (_gpus(before) - _gpus(after))
+
+    def use(self, queue: int, gpu_model: str | None, amounts: QuotaAmounts, *, new: bool = False) -> None:
+        """The same without guarantees."""
         for index, counted in self.counting(gpu_model):
             budget, usage, newcomers = self._budgets[index], self._usage[index], self._newcomers[index]
             above: int | None = queue
@@ -139,11 +148,6 @@ class QuotaLedger:
                 amount = max(0, usage[above] - kept) - spilled
                 coming = (newcomers[above] if usage[above] > kept else 0) - passed
                 above = budget.parent[above]
-        for index in self.guarantees_of(queue, gpu_model):
-            before = self._missing[index]
-            after = self._missing[index] = before - amounts.gpu_milli
-            self.unmet += (after > 0) - (before > 0)
-            self.points += self._price[index] * (_gpus(before) - _gpus(after))
 
     def held(self, index: int) -> list[int]:
         """What is held directly in each queue in a budget: its usage without what was lent."""
@@ -355,6 +359,38 @@ class QuotaTable:
                 path.pop()
             self._paths[index, queue] = path
         return path
+
+
+class QuotaColumns:
+    """As `QuotaTable`, for few columns: one alone costs a fifth in plain numbers."""
+
+    def __init__(self, problem: Problem, count: int) -> None:
+        """Each column begins with the usage of all running jobs."""
+        self._columns = [QuotaLedger(problem) for _ in range(count)]
+
+    def room(self, queue: int, gpu_model: str | None, where: Ints, *, known: bool) -> QuotaAmounts:
+        """See `QuotaTable`."""
+        room = NOTHING_LIMITED
+        for column in where.tolist():
+            room = room.least(self._columns[column].room(queue, gpu_model, known=known))
+        return room
+
+    def exceeded_limit(
+        self, queue: int, gpu_model: str | None, asked: QuotaAmounts, where: Ints
+    ) -> QuotaDemand | None:
+        """See `QuotaTable`."""
+        for column in where.tolist():
+            found = next(self._columns[column].exceeded_limits(queue, gpu_model, asked), None)
+            if found is not None:
+                return found
+        return None
+
+    def change(
+        self, queue: int, gpu_model: str | None, amounts: QuotaAmounts, where: Ints, *, new: bool = False
+    ) -> None:
+        """See `QuotaTable`."""
+        for column in where.tolist():
+            self._columns[column].use(queue, gpu_model, amounts, new=new)
 
 
 def _above(usage: Ints, kept: int) -> Ints:

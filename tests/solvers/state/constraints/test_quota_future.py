@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from itertools import product
 
+import numpy as np
 import pytest
 
 from gpuplan.models.problem.problem import QueueBudget
 from gpuplan.models.queue import ALL_MODELS, CPUS, MEMORY, QuotaAmounts, amount_index
-from gpuplan.solvers.state.constraints.quota import QuotaLedger, future_quota
+from gpuplan.solvers.state.constraints.quota import QuotaColumns, QuotaLedger, QuotaTable, future_quota
 from tests.support.builders import slot_problems
 
 A_LOT = 40_000
@@ -82,3 +84,47 @@ def _amounts(resource, amount):
     others = [9 * A_LOT] * len(QuotaAmounts._fields)
     others[amount_index(resource)] = amount
     return QuotaAmounts(*others)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_few_columns_agree_with_a_table_of_them(seed):
+    """The same changes in some of three columns: room, and the first limit that is broken, are the same."""
+    for number in range(60):
+        draw = random.Random(1000 * seed + number)
+        own = [draw.randint(6, 9) * 1000 for _ in range(4)]
+        limits = tuple(draw.choice((None, 6000, 9000, 12_000)) for _ in range(4))
+        budgets = tuple(
+            QueueBudget(
+                resource, (0, 1, 2, 3), (2, 2, 3, None), tuple(draw.choice((0, 2000)) for _ in range(4)),
+                tuple(None if limit is None else limit + draw.choice((0, 3000)) for limit in limits),
+                limits, tuple(own),
+            )
+            for resource in draw.sample((ALL_MODELS, slot_problems.MODEL, CPUS, MEMORY), 2)
+        )  # fmt: skip
+        question = slot_problems.problem(
+            [slot_problems.node("n0", 1)], [], slots=1, queues="abcd", budgets=budgets
+        )
+        usages = [np.array(budget.usage_up_the_tree(own), dtype=np.int64) for budget in budgets]
+        table = QuotaTable(question, [np.repeat(usage[:, None], 3, axis=1) for usage in usages])
+        columns = QuotaColumns(question, 3)
+        for _ in range(6):
+            queue, where = draw.randrange(4), np.array(sorted(draw.sample(range(3), draw.randint(1, 3))))
+            new, taken = draw.random() < 0.5, [draw.choice((0, 500, 1000)) for _ in range(3)]
+            # Some give it back; running jobs that leave give back what was never taken.
+            signs = draw.choice(((1,), (1, -1))) if new else draw.choice(((1,), (-1,), (1, -1)))
+            for each, sign in product((table, columns), signs):
+                amounts = QuotaAmounts(*(sign * amount for amount in taken))
+                each.change(queue, slot_problems.MODEL, amounts, where, new=new)
+            queue, asked = draw.randrange(4), QuotaAmounts(*(draw.choice((0, 500, 4000)) for _ in range(3)))
+            for known in (False, True):
+                rooms = [
+                    each.room(queue, slot_problems.MODEL, where, known=known) for each in (table, columns)
+                ]
+                assert len({tuple(min(A_LOT, amount) for amount in room) for room in rooms}) == 1
+            broken = [
+                each.exceeded_limit(queue, slot_problems.MODEL, asked, where) for each in (table, columns)
+            ]
+            told = {
+                found and (found.budget.resource, found.queue, found.used, found.needed) for found in broken
+            }
+            assert len(told) == 1
