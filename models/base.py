@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from pydantic import BaseModel, ConfigDict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 canonical_string: Final = json.encoder.encode_basestring
 """Canonical JSON of a string, as `canonical_json` writes it."""
@@ -20,14 +20,27 @@ canonical_string: Final = json.encoder.encode_basestring
 _encoder: Final = json.JSONEncoder(
     check_circular=False, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
 )
-_make_pieces: Final = getattr(json.encoder, "c_make_encoder", None)
-_pieces: Final = _make_pieces and _make_pieces(
-    None, _encoder.default, canonical_string, None, ":", ",", True, False, False
-)
-"""
-What `_encoder` makes anew for each value, which takes longer than the text of a small one: a snapshot has
-about a hundred thousand documents. None where Python has no such encoder.
-"""
+
+
+def fast_encoder(make: Callable[..., Any] | None) -> Callable[[Any, int], Iterable[str]] | None:
+    """
+    What `_encoder` makes anew for each value, which takes longer than the text of a small one.
+
+    A snapshot has about a hundred thousand documents. Python does not document it: None where `make` is
+    missing, takes other arguments, or writes another text.
+    """
+    sample = {"b": [1, 0.1, None, True, "é\n"], "a": {"d": [], "c": {}}}
+    try:
+        pieces: Any = make and make(
+            None, _encoder.default, canonical_string, None, ":", ",", True, False, False
+        )
+        same = bool(pieces) and "".join(pieces(sample, 0)) == _encoder.encode(sample)
+    except (TypeError, ValueError, AttributeError):
+        return None
+    return pieces if same else None
+
+
+_pieces: Final = fast_encoder(getattr(json.encoder, "c_make_encoder", None))
 
 _TEXTS_IN_A_PIECE: Final = 1000
 """List entries per piece: few pieces, each far smaller than the whole text."""

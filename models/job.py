@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from operator import not_
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from pydantic import Field, field_validator, model_validator
@@ -123,7 +122,7 @@ class Progress(Noun):
     """
     last_checkpoint_at: Timestamp | None = None
     """Time of that checkpoint; absent means that none was saved."""
-    served_milli: GpuTime | None = Field(default=None, alias="served", exclude_if=not_)
+    served_milli: GpuTime | None = Field(default=None, alias="served", exclude_if=lambda value: value is None)
     """
     Service so far, as time on one GPU: two GPUs for three hours are `6h`. Lost work counts, and an elastic
     job counts the replicas that it had. If absent, it is `completed` at full size.

@@ -69,7 +69,7 @@ class Waiting(PlanBase):
     """Reason in words why that promise is postponed or withdrawn; empty if it is not."""
     waits_for: str = Field(default="", exclude_if=not_)
     """What its projected start depends on, in words that follow "waits": `until train-a ends`."""
-    remaining: Seconds | None = Field(default=None, exclude_if=not_)
+    remaining: Seconds | None = Field(default=None, exclude_if=lambda value: value is None)
     """Time from its next start to its end on its fastest allowed GPU model; only for jobs that ran before."""
 
 

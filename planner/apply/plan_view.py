@@ -15,7 +15,8 @@ from gpuplan.models.health.findings import lasting_faults, with_exclusions, with
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica, same_holdings
 from gpuplan.models.plan.actions import NodeAction, changes_of
 from gpuplan.models.queue import FOREIGN_QUEUE, Queue
-from gpuplan.planner.apply.promises import with_promises_of
+from gpuplan.planner.action_marks import PROMISES
+from gpuplan.planner.apply.promises import with_new_promises, with_promises_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -26,14 +27,16 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
 
 
-def with_untold(live: Snapshot, plan: Plan) -> Snapshot:
+def with_untold(live: Snapshot, plan: Plan, done: Collection[str] = ()) -> Snapshot:
     """
     The cluster with what it does not tell and a plan knows: promises, facts of hosts, and excluded GPUs.
 
-    A GPU that the plan's rules of health exclude, now or when it was made, is unhealthy for this plan.
+    A GPU that the plan's rules of health exclude, now or when it was made, is unhealthy for this plan. Once
+    the plan's promises are recorded, those before it are no more: one that it withdrew does not come back.
     """
     base, rules = plan.snapshot, plan.policy.health
-    told = with_exclusions(with_host_facts_of(with_promises_of(live, base), base), rules)
+    promised = with_new_promises(plan) if PROMISES in done else base
+    told = with_exclusions(with_host_facts_of(with_promises_of(live, promised), base), rules)
     return _with_faults_of(told, base, lasting_faults(base, rules))
 
 

@@ -177,7 +177,7 @@ def snapshot_for(
     the plan's GPU indices where the cluster chooses the GPUs.
     """
     names = {*standing.done_ids, *(step.id for step in standing.under_way), *begun}
-    live = with_untold(cluster.snapshot(), plan)
+    live = with_untold(cluster.snapshot(), plan, standing.done_ids)
     return with_expected_gpus(live, plan, names, pinned=Pin.GPU in cluster.pins)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpuplan.models.plan.actions import changes_of
 from gpuplan.models.validation.damage import survey_damage
 from gpuplan.models.verifier.verify import unnamed_damage
 from gpuplan.planner.apply.plan_view import with_expected_gpus, with_untold
@@ -53,7 +54,10 @@ def verdict_on(plan: Plan, snapshot: Snapshot) -> Verdict:
     verification = verify_remaining(plan, snapshot, done)
     violations = verification.violations
     if unchanged:
-        named = [each.job for each in plan.findings if each.job]
+        # What is released already is lost no more, while the rest of the plan is still to be done.
+        shown = actions_done_in(plan, snapshot)
+        over = {each.job for each in changes_of(plan.actions) if each.type == "release" and each.id in shown}
+        named = [each.job for each in plan.findings if each.job and each.job not in over]
         violations = (*violations, *unnamed_damage(snapshot, sound, named))
     return Verdict(
         violations=violations,

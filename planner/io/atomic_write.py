@@ -156,7 +156,7 @@ def _faults_told(path: str | Path) -> Iterator[None]:
     except OSError as error:
         raise PlannerError(
             f"{path} cannot be written: {error.strerror}.\n"
-            "Give a path in a directory that exists and may be written."
+            "Give a path in a directory that exists and may be written, on a disk with room."
         ) from None
 
 

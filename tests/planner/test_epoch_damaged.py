@@ -18,6 +18,7 @@ from gpuplan.planner.apply.apply import apply_plan
 from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.apply.outcome import ApplyHooks
 from gpuplan.planner.apply.standing import actions_done_in, verify_remaining
+from gpuplan.planner.apply.verdict import verdict_on
 from gpuplan.planner.diff.drift import drift
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster
@@ -332,3 +333,14 @@ def test_a_gpu_of_the_simulated_cluster_fails_and_its_job_is_placed_anew(tmp_pat
     assert outcomes(plan) == {"job a": FindingOutcome.RESTARTED}
     assert held.index != 3
     assert repaired.gpus.by_index[3].healthy
+
+
+def test_a_plan_that_only_releases_is_verified_before_and_after(tmp_path):
+    world = snapshot(nodes=[SICK], jobs=[job("a", gpus=8, at=[replica("n1", gpus=range(8))])])
+    plan = planned(world)
+    with SimulatedCluster.create(tmp_path / "cluster.db", world) as live:
+        assert verdict_on(plan, live.snapshot()).verified
+        applied(plan, live, tmp_path / "audit.jsonl")
+
+        assert verdict_on(plan, live.snapshot()).verified
+        assert [each.type for each in plan.actions] == ["release", "wait"]

@@ -239,6 +239,13 @@ def _stages(solution: SolutionSummary) -> list[str]:
     return [f"in order of priority: {', '.join(told)}; the bound is of plans that bring these as much"]
 
 
+def _rejected_text(rejected: str) -> str:
+    """A rejected answer; that the last plan breaks a rule now is no fault: the cluster has changed since."""
+    if (why := rejected.removeprefix("last plan: ")) != rejected:
+        return f"The last plan cannot be carried on, since the cluster has changed: {why}"
+    return f"Rejected an answer that breaks a rule: {rejected}"
+
+
 def search_remarks(plan: Plan) -> list[str]:
     """Warnings about a search that did not end in the usual way, and about settings without effect."""
     solution, found = plan.solution, []
@@ -251,7 +258,7 @@ def search_remarks(plan: Plan) -> list[str]:
         )
     if (fallback := solution.fallback) is not None:
         found.append(f"Fell back from {fallback.tried} to {fallback.used}: {fallback.reason}")
-    found += [f"Rejected an answer that breaks a rule: {rejected}" for rejected in solution.rejected]
+    found += map(_rejected_text, solution.rejected)
     if solution.left_out and solution.gap == 0 and plan.has_changes:
         found.append(f"Proven best of all that was considered{left_out_text(solution)}")
     if solution.not_disaggregated:

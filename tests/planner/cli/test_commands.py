@@ -339,8 +339,9 @@ def test_a_diff_says_that_all_of_a_plan_is_done(gpuplan, plan_file, tmp_path):
     assert json.loads(gpuplan("diff", plan_file, after, "--json").out)["carried_out"] is True
 
 
-def test_verify_refuses_a_plan_of_another_cluster(gpuplan, plan_file, quickstart):
-    shown = gpuplan("verify", plan_file, quickstart.parent / "mig-repack")
+@pytest.mark.parametrize("command", ["verify", "diff"])
+def test_a_snapshot_of_another_cluster_is_refused(gpuplan, plan_file, quickstart, command):
+    shown = gpuplan(command, plan_file, quickstart.parent / "mig-repack")
 
     assert shown.code == 21
     assert "is for another cluster" in shown.err

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from gpuplan.models.base import canonical_json, fingerprint_of
+from gpuplan.models.base import canonical_json, fast_encoder, fingerprint_of
 from gpuplan.models.plan.actions import Keep, Wait
 from gpuplan.models.plan.plan import Waiting
 from gpuplan.models.plan.precondition import NodeEmpty
@@ -91,3 +91,19 @@ def test_a_list_longer_than_a_piece_is_hashed_whole():
     plan = drafted(build.snapshot(jobs=jobs), policy=Policy())
 
     assert plan.plan_id == plan_id_of(plan_document(plan))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        None,
+        lambda: None,
+        lambda *_: None,
+        lambda *_: lambda value: [str(value)],
+        lambda *_: lambda *_: ["{}"],
+    ],
+    ids=["missing", "other arguments", "nothing", "other calls", "another text"],
+)
+def test_an_encoder_that_is_not_as_known_is_not_used(make):
+    assert fast_encoder(make) is None
+    assert fast_encoder(json.encoder.c_make_encoder)

@@ -34,15 +34,17 @@ from tests.support.samples.all_actions import PLAN as ALL
 from tests.support.samples.all_actions import begin, plan_with, preempt, scale_up, with_pools
 from tests.support.samples.all_actions import pool as pool_of
 from tests.support.samples.apply_world import carry_out, stop_after
+from tests.support.samples.promise_plans import AHEAD, promise
 
 HELD = replica("n0", gpus=range(8))
 
 
-def one_for_another(*, low=None, high=None, **world):
+def one_for_another(*, low=None, high=None, others=(), policy=None, **world):
     """A plan that stops `low` for `high` on the only node."""
     jobs = [
         job("low", gpus=8, at=[HELD], **(low or {})),
         job("high", gpus=8, priority=5, **(high or {})),
+        *others,
     ]
     found = snapshot(nodes=cluster(1), jobs=jobs, **world)
     return plan_with(
@@ -50,7 +52,7 @@ def one_for_another(*, low=None, high=None, **world):
         preempt(found, "low"),
         begin(found, "high", HELD, once=["preempt/low"]),
         placements=[placement("high", HELD)],
-        policy=by_value(),
+        policy=policy or by_value(),
     )
 
 
@@ -111,6 +113,20 @@ def test_a_preempted_job_gets_its_place_back_from_the_job_that_the_plan_started(
 
     assert there.running() == {"low": ["n0"]}
     assert not there.back(plan).has_changes
+
+
+def test_a_promise_that_the_plan_withdrew_does_not_come_back(site):
+    """Its node does not suit the job any more, so a cluster with this promise would break a rule."""
+    late = job("late", gpus=8, node_selector={"rack": "r9"}).model_copy(update={"promise": promise(1, HELD)})
+    plan = one_for_another(others=[late], policy=AHEAD)
+    there = site(plan)
+    audited = applied_by_log(plan, there.live.snapshot(), there.log)
+
+    assert (
+        ids(there.back(plan))
+        == ids(roll_back(plan, audited, created_at=NOW))
+        == ["preempt/high", "start/low"]
+    )
 
 
 def test_a_rollback_survives_its_file(site, tmp_path):

@@ -65,6 +65,15 @@ def test_what_went_another_way_than_meant_is_said():
           + start""")[:-1])  # fmt: skip
 
 
+def test_a_last_plan_that_no_longer_fits_is_no_answer_that_was_rejected():
+    violations = broken(Rule.ANTI_AFFINITY, "job a", "on n0 with b", "no other job with app=y there")
+
+    told = " ".join(text(small_plan(rejected=(RejectedAnswer("last plan", violations),))).split())
+
+    assert "cannot be carried on, since the cluster has changed: anti_affinity: job a: found on n0" in told
+    assert "Rejected" not in told
+
+
 def test_a_clock_that_ends_a_deterministic_search_is_told():
     deterministic = {"policy": Policy(budget=BudgetPolicy(mode=BudgetMode.DETERMINISTIC))}
     told = "The clock ended the search after 6.0 s"
