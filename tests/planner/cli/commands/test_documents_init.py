@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+import yaml
 
+from gpuplan import Policy, plan
 from gpuplan.planner.cli.commands.documents import init_command
-from gpuplan.planner.sources.files import STARTERS
+from gpuplan.planner.sources.files import STARTERS, starter_texts
+from tests.support.builders.build import cluster, job, snapshot
 
 
 @pytest.mark.parametrize("kind", STARTERS)
@@ -18,6 +21,18 @@ def test_a_starter_is_valid_and_something_starts(gpuplan, kind):
     assert (validated.code, validated.err) == (0, "")
     plan = json.loads(gpuplan("plan", "mine", "--solver", "greedy", "--json").out)
     assert plan["metrics"]["jobs"]["started"] > 0
+
+
+@pytest.mark.parametrize("kind", ["training", "inference", "batch"])
+def test_a_starter_starts_the_shorter_job_at_once(kind):
+    policy = Policy.model_validate(yaml.safe_load(starter_texts(kind)["policy.yaml"]))
+    short, long = job("b", gpus=8, expected_duration="1h"), job("a", gpus=8, expected_duration="9h")
+
+    found = plan(snapshot(nodes=cluster(1), jobs=[long, short]), policy, solver="greedy")
+
+    assert [each.job for each in found.actions if each.type == "start"] == ["b"]
+    # A promised start keeps room free, and jobs complete later on average.
+    assert not any(each.promised for each in found.waiting)
 
 
 def test_each_knob_of_a_policy_has_its_reason_beside_it(gpuplan, tmp_path):
