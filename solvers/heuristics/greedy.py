@@ -132,7 +132,7 @@ class _Contest:
     ) -> None:
         self._problem, self._deadline, self._running = problem, deadline, running
         self._began = time.monotonic()
-        self.best = _plan(problem, first, deadline, params, running)
+        self.best = _plan(problem, first, deadline, params, running=running)
         self._made = 1
 
     def enter(self, way: GreedyOrder, params: PlacementParams) -> None:
@@ -141,7 +141,7 @@ class _Contest:
         if is_late(self._deadline and self._deadline - took):
             return
         with suppress(_BehindError):
-            plan = _plan(self._problem, way, self._deadline, params, self._running, rival=self.best)
+            plan = _plan(self._problem, way, self._deadline, params, running=self._running, rival=self.best)
             self.best = max(self.best, plan, key=lambda each: each.points)
         self._made += 1
 
@@ -235,8 +235,8 @@ def _plan(
     way: GreedyOrder,
     deadline: float | None,
     params: PlacementParams,
-    running: tuple[Placement, ...] | None,
     *,
+    running: tuple[Placement, ...] | None = None,
     rival: _GreedyPlan | None = None,
 ) -> _GreedyPlan:
     """
@@ -262,15 +262,17 @@ def _plan(
         behind = rival is not None and tuple(points[:turns]) < rival.points[:turns]
         if behind and not ledger.disruptions.having(DisruptionKind.MOVE):
             raise _BehindError
-        if running is not None and ledger.current_priority not in (None, *problem.priorities[-1:]):
+        turn = ledger.current_priority
+        if running is not None and turn is not None and turn != problem.priorities[-1]:
             if _finish(ledger, deadline):
-                targets[ledger.current_priority] = target_of(ledger, running)
+                targets[turn] = target_of(ledger, running)
             else:
-                targets.clear()  # those before it come from turns that this one had to leave out
+                targets.clear()
             ledger.undo.rollback(marks[-1])
     ledger.current_priority = None
     if not _finish(ledger, deadline):
-        return _plan(problem, replace(way, moving=False), deadline, params, running, rival=rival)
+        still = replace(way, moving=False)
+        return _plan(problem, still, deadline, params, running=running, rival=rival)
     return _GreedyPlan(ledger, way, (*points[:-1], ledger.objective), tuple(marks), targets)
 
 

@@ -138,9 +138,9 @@ class NodeScores:
         shape, capacity = self.tenant.shape, rules.capacity
         room: Bools = np.ones(len(nodes), dtype=np.bool_)
         if shape.gpus:
-            room = capacity.whole[nodes] >= shape.gpus
+            room &= capacity.whole[nodes] >= shape.gpus
         elif shape.gpu_milli:
-            room = (capacity.gpu_free[nodes] >= shape.gpu_milli).any(axis=1)
+            room &= (capacity.gpu_free[nodes] >= shape.gpu_milli).any(axis=1)
         for resource, amount in enumerate(shape.amounts):
             if amount:
                 room &= capacity.free[nodes, resource] >= amount

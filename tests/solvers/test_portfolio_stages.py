@@ -15,11 +15,14 @@ from gpuplan.models.policy.policy import Policy, PriorityOrder, PriorityPolicy
 from gpuplan.models.policy.settings import HorizonPolicy
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers import exact_run, pipeline, portfolio, shared_model, solver_child
+from gpuplan.solvers.heuristics import greedy as heuristic
 from gpuplan.solvers.heuristics.greedy import greedy_by_priority
 from gpuplan.solvers.incumbent import STOPPED_RELAXATION, EpochSearch
 from gpuplan.solvers.params.exact import ExactParams, SolverChildParams
+from gpuplan.solvers.params.placement import PlacementParams
 from gpuplan.solvers.params.search import PortfolioParams, SearchParams
 from gpuplan.solvers.portfolio import Limits
+from gpuplan.solvers.targets.to_target import target_of
 from gpuplan.solvers.worker import ChildOutcome
 from tests.support.builders import build
 from tests.support.doubles.broken_solvers import apart_in_this_process
@@ -214,6 +217,25 @@ def test_greedys_last_plan_for_guarantees_is_not_ruled_out_by_its_earlier_ones(s
     found = portfolio.solve(problem, running, Limits(60.0, (), ticks=1), check)
 
     assert found.objective >= check(turns[problem.priorities[-1]]).objective
+
+
+@pytest.mark.parametrize("seed", [0, 4])
+def test_greedys_plans_of_earlier_turns_are_those_that_it_goes_back_to(seed):
+    """They are noted when the turn ends, with parts that the later ones use again."""
+    snapshot = made_up(SIZES["S"], seed).canonical()
+    problem, running = build_problem(snapshot, Policy()), snapshot.running_placements
+    order, params = heuristic.greedy_orders(problem)[0], PlacementParams()
+
+    noted = heuristic._plan(problem, order, None, params, running=running).targets
+    done = heuristic._plan(problem, order, None, params)
+    found = {}
+    for priority, mark in reversed(list(zip(problem.priorities[:-1], done.marks, strict=False))):
+        done.ledger.undo.rollback(mark)
+        found[priority] = target_of(done.ledger, running)
+
+    assert noted == found
+    first, second = noted.values()
+    assert first != second
 
 
 def test_a_guarantee_does_not_take_a_promised_start_back():

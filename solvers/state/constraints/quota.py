@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -368,29 +369,29 @@ class QuotaColumns:
         """Each column begins with the usage of all running jobs."""
         self._columns = [QuotaLedger(problem) for _ in range(count)]
 
+    def _at(self, where: Ints) -> list[QuotaLedger]:
+        return [self._columns[column] for column in where.tolist()]
+
     def room(self, queue: int, gpu_model: str | None, where: Ints, *, known: bool) -> QuotaAmounts:
         """See `QuotaTable`."""
         room = NOTHING_LIMITED
-        for column in where.tolist():
-            room = room.least(self._columns[column].room(queue, gpu_model, known=known))
+        for column in self._at(where):
+            room = room.least(column.room(queue, gpu_model, known=known))
         return room
 
     def exceeded_limit(
         self, queue: int, gpu_model: str | None, asked: QuotaAmounts, where: Ints
     ) -> QuotaDemand | None:
         """See `QuotaTable`."""
-        for column in where.tolist():
-            found = next(self._columns[column].exceeded_limits(queue, gpu_model, asked), None)
-            if found is not None:
-                return found
-        return None
+        demands = (column.exceeded_limits(queue, gpu_model, asked) for column in self._at(where))
+        return next(chain.from_iterable(demands), None)
 
     def change(
         self, queue: int, gpu_model: str | None, amounts: QuotaAmounts, where: Ints, *, new: bool = False
     ) -> None:
         """See `QuotaTable`."""
-        for column in where.tolist():
-            self._columns[column].use(queue, gpu_model, amounts, new=new)
+        for column in self._at(where):
+            column.use(queue, gpu_model, amounts, new=new)
 
 
 def _above(usage: Ints, kept: int) -> Ints:
