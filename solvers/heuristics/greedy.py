@@ -13,6 +13,7 @@ from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, fill_orde
 from gpuplan.solvers.heuristics.guarantees.early_starts import settle_early_starts
 from gpuplan.solvers.heuristics.guarantees.idle_gpus import use_idle_gpus
 from gpuplan.solvers.heuristics.guarantees.quota_exchange import exchange_for_guarantees
+from gpuplan.solvers.heuristics.guarantees.several_for_one import start_several_for_one
 from gpuplan.solvers.heuristics.list_scheduling import (
     ListScheduler,
     cancel_broken_starts,
@@ -52,7 +53,8 @@ def greedy(
 
     If running jobs may be preempted, greedy preempts in bulk (`bulk_preemption`). It also makes plans with
     preemption one by one alone, if running jobs are few, a guarantee stays unmet, or the plan must be
-    `thorough` since no solver improves it. Then starts are exchanged for jobs that a guarantee is owed to
+    `thorough` since no solver improves it. Then running jobs are stopped, each for several jobs that a quota
+    keeps out (`several_for_one`), starts are exchanged for jobs that a guarantee is owed to
     (`quota_exchange`), and jobs are exchanged where GPUs are idle (`idle_gpus`). Where a job may get its
     place either way, new nodes or preemption may be cheaper: both orders are tried. Jobs migrate only off
     nodes that should be drained.
@@ -317,12 +319,16 @@ def _plan_priority(ledger: Ledger, way: GreedyOrder, deadline: float | None) -> 
         restore_preempted(ledger)
     if way.resuming:
         schedule_in_order(ledger, deadline=deadline)
-    if problem.slots == 1 and problem.guarantees:
+    if problem.slots == 1:
         _exchange_jobs(ledger, deadline)
 
 
 def _exchange_jobs(ledger: Ledger, deadline: float | None) -> None:
-    """Exchange jobs for others that a guarantee is owed to."""
+    """Exchange jobs for others that a quota keeps out, or that a guarantee is owed to."""
+    if ledger.problem.incumbents:
+        start_several_for_one(ledger, deadline=deadline)
+    if not ledger.problem.guarantees:
+        return
     if ledger.params.greedy.exchanges:
         exchange_for_guarantees(ledger, deadline=deadline)
     # In an earlier turn, jobs of lower priority would take what those of the next turns can use.

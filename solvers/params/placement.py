@@ -45,6 +45,12 @@ class GreedyParams:
     three of six seeds when first measured (docs/benchmarks.md).
     """
 
+    stops_tried: int = 32
+    """
+    Running jobs that are stopped for trial, each for several waiting ones, in one turn; 0 for none. 200
+    queues on 157 nodes: better on 11 of 14 seeds, and worse on none (docs/benchmarks.md).
+    """
+
     idle_rounds: int = 3
     """
     Passes over the nodes with idle GPUs while a guarantee is unmet, as long as these change anything; 0 for

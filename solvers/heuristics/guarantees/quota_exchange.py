@@ -43,25 +43,27 @@ def exchange_for_guarantees(ledger: Ledger, *, deadline: float | None = None) ->
                 # Jobs of the same queue meet the same quotas, and are worth less.
                 hopeless.add(queue)
             changed |= queue not in hopeless
-    changed |= _restore_owed(ledger, deadline)
+    changed |= _restore_stopped(ledger, deadline)
     if changed:
         vacate.restore_preempted(ledger)
         fill_free_capacity(ledger)
     return changed
 
 
-def _restore_owed(ledger: Ledger, deadline: float | None) -> bool:
-    """Restore preempted jobs that a guarantee is owed to in place of starts of this turn, where that pays."""
+def _restore_stopped(ledger: Ledger, deadline: float | None) -> bool:
+    """Restore preempted jobs in place of starts of this turn that use up their quota, where that pays."""
     problem, quota, restored = ledger.problem, ledger.queues.quota, False
     for index in ledger.disruptions.having(DisruptionKind.STOP):
         one = problem.incumbents[index]
-        if is_late(deadline) or not quota.owed(one.queue, one.gpu_model):
-            continue
+        if is_late(deadline):
+            break
         mark, before, amounts = ledger.undo.mark(), ledger.objective, one.shape.quota.times(len(one.holds))
         removed = 0
         while found := next(quota.exceeded_limits(one.queue, one.gpu_model, amounts), None):
             number = None
-            if removed < ledger.params.greedy.exchanges:
+            back = [(one.queue, one.gpu_model, one.quota_milli)]
+            pays = before - ledger.objective < ledger.disruptions.loss(index) + quota.points_of(back)
+            if pays and removed < ledger.params.greedy.exchanges:
                 number = _cheapest(ledger, ledger.current_priority, found)
             if number is None:
                 break

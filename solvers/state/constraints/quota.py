@@ -189,6 +189,10 @@ class QuotaLedger:
         """Thousandths of GPUs missing from each guarantee; negative where more is held than owed."""
         return tuple(self._missing)
 
+    def price(self, index: int) -> int:
+        """Points for each GPU that misses from a guarantee."""
+        return self._price[index]
+
     def guarantees_of(self, queue: int, gpu_model: str | None) -> list[int]:
         """Indices of the guarantees that jobs of a queue on GPUs of a model help to meet."""
         key = queue, gpu_model
