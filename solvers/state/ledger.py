@@ -52,7 +52,7 @@ class Ledger:
         self.capacity, self.timeline, self.domains = rules.capacity, rules.timeline, rules.domains
         self.disruptions, self.preemption_ranks = rules.disruptions, rules.preemption_ranks
         self.affinity, self.tenants, self.group_of = rules.affinity, rules.tenants, rules.group_of
-        self.queues = QueueQuotas(problem, rules.victims, rules.timeline)
+        self.queues = QueueQuotas(problem, rules.victims, rules.timeline, params.preemption.few_victim_sets)
         self.pools = NodePools(problem, rules.capacity, rules.preemption_ranks, self.undo)
         self.starts = PlannedStarts(problem)
         self.constraints = (self.starts, self.queues, *rules.constraints, self.pools)

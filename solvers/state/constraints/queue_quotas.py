@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,17 +25,16 @@ if TYPE_CHECKING:
     from gpuplan.solvers.state.constraints.quota import QuotaDemand
     from gpuplan.solvers.state.resource_timeline import ResourceTimeline
 
-_FEW_COLUMNS: Final = 8
-"""Sets of victims up to which plain numbers are faster; L has 2 to 5, of which 1 or 2 bind a class."""
-
 
 class QueueQuotas(Constraint):
     """Quotas of queues in slot 0 and in later slots; with a single slot the later ones cost nothing."""
 
-    def __init__(self, problem: Problem, victims: VictimSets, timeline: ResourceTimeline | None) -> None:
+    def __init__(
+        self, problem: Problem, victims: VictimSets, timeline: ResourceTimeline | None, few_sets: int
+    ) -> None:
         self._problem, self._victims, self._timeline = problem, victims, timeline
         self.quota = QuotaLedger(problem)
-        self._beside = _beside(problem, len(victims))
+        self._beside = _beside(problem, len(victims), few_sets)
         """If the victims of a set had stayed, by set."""
         self.future = None if timeline is None else future_quota(problem)
         """Quotas in later slots; None if there are none."""
@@ -190,9 +189,9 @@ class QueueQuotas(Constraint):
             self._beside.change(queue, gpu_model, taken, columns, new=new)
 
 
-def _beside(problem: Problem, sets: int) -> QuotaTable | QuotaColumns:
+def _beside(problem: Problem, sets: int, few: int) -> QuotaTable | QuotaColumns:
     """Quotas by set of victims, in the form that is faster for so many."""
-    if sets <= _FEW_COLUMNS:
+    if sets <= few:
         return QuotaColumns(problem, sets)
     usages = [budget.usage_up_the_tree(list(budget.own)) for budget in problem.budgets]
     return QuotaTable(
