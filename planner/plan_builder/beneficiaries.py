@@ -41,18 +41,13 @@ class Beneficiaries:
         self._of_jobs = [step for step in self._steps.values() if isinstance(step, JobStep)]
 
     def jobs_taking_over(self, step: JobStep) -> tuple[str, ...]:
-        """
-        Jobs that take the resources that a job released, sorted.
+        """Jobs that take the resources that a job released, sorted."""
+        return tuple(sorted(self._followers.get(step.id, ())))
 
-        If no job takes exactly these resources: the jobs with new replicas on the nodes that it left. They
-        depend on its departure for another reason, such as the power of the node.
-        """
-        taking = self._followers.get(step.id)
-        if taking is None:
-            taking = {name for node in step.change.nodes_left for name in self._arriving.get(node, ())} - {
-                step.change.job.name
-            }
-        return tuple(sorted(taking))
+    def jobs_arriving_where_left(self, step: JobStep) -> tuple[str, ...]:
+        """Jobs with new replicas on the nodes that a job left, sorted; they may need power."""
+        names = {name for node in step.change.nodes_left for name in self._arriving.get(node, ())}
+        return tuple(sorted(names - {step.change.job.name}))
 
     def jobs_replaced(self, step: JobStep) -> tuple[str, ...]:
         """Jobs that released the places a job takes, sorted."""

@@ -201,7 +201,7 @@ class Reasons:
         if followers := self.beneficiaries.jobs_taking_over(step):
             return followers
         given = self.released_resources.released_part(step.change)
-        return given.jobs if given else ()
+        return given.jobs if given else self.beneficiaries.jobs_arriving_where_left(step)
 
     def _started(self, step: JobStep) -> Reason:
         """Facts that the reviewer cannot see from size, nodes and queue."""
@@ -293,6 +293,9 @@ class Reasons:
         if given := self.released_resources.released_part(change):
             numbers |= {"makes_room_for": ", ".join(given.jobs), **given.numbers}
             return ReasonCode.MAKES_ROOM, f"frees {given.text} for {join_jobs(given.jobs)}"
+        if arriving := self.beneficiaries.jobs_arriving_where_left(step):
+            numbers["makes_room_for"] = ", ".join(arriving)
+            return ReasonCode.MAKES_ROOM, f"makes room for {join_jobs(arriving)}"
         if change.kind is not ActionKind.MIGRATE and change.job.name in self.changes.target.undo.jobs:
             return ReasonCode.MAKES_ROOM, ""  # the rollback says itself why
         code = ReasonCode.MOVED if change.kind is ActionKind.MIGRATE else ReasonCode.MAKES_ROOM

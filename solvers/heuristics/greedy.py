@@ -325,7 +325,7 @@ def _plan_priority(ledger: Ledger, way: GreedyOrder, deadline: float | None) -> 
 
 def _exchange_jobs(ledger: Ledger, deadline: float | None) -> None:
     """Exchange jobs for others that a quota keeps out, or that a guarantee is owed to."""
-    if ledger.problem.incumbents:
+    if ledger.problem.incumbents and ledger.params.preemption.enabled:
         start_several_for_one(ledger, deadline=deadline)
     if not ledger.problem.guarantees:
         return

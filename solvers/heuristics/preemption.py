@@ -292,7 +292,7 @@ class PreemptionSearch:
         Upper bound on the points gained since `before` if these are preempted too and a job is placed.
 
         Guarantees count with what all of them lose and the job brings, unless more than jobs and guarantees
-        would change.
+        would change. Gains by lower prices of fragmentation or interference are left out.
         """
         ledger, incumbents = self.ledger, self.ledger.problem.incumbents
         known = self._only_jobs_and_guarantees and not any(

@@ -164,8 +164,9 @@ class PreemptionParams:
 
     enabled: bool = True
     """
-    Preempt for single jobs; without it only bulk preemption and the exact solver preempt. M, greedy alone:
-    0.1, 2.8 and 5.6 % worse without (docs/benchmarks.md).
+    Preempt for single jobs, and one job for several; without it only bulk preemption, exchanges for
+    guarantees and the exact solver preempt. M, greedy alone: 0.1, 2.8 and 5.6 % worse without
+    (docs/benchmarks.md).
     """
 
     nodes_tried: int = 16

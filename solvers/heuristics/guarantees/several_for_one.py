@@ -30,7 +30,7 @@ def start_several_for_one(ledger: Ledger, *, deadline: float | None = None) -> b
     Stop running jobs, each for several waiting ones, where that pays; True if anything changed.
 
     The running jobs by which most would be gained by estimate come first. At most `GreedyParams.stops_tried`
-    are tried.
+    are tried, and only jobs of more than one GPU: a smaller one has room for few.
     """
     changed, tries = False, ledger.params.greedy.stops_tried
     while tries > 0 and (kept_out := _kept_out(ledger)):

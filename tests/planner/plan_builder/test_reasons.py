@@ -46,6 +46,23 @@ def test_a_job_gives_up_quota_for_a_job_that_starts_elsewhere():
     assert waits.reason.numbers == {"makes_room_for": "a"}
 
 
+def test_quota_is_given_up_for_the_job_that_uses_it_and_not_for_one_that_starts_on_the_same_node():
+    queues = [queue("q", nominal=8), queue("s")]
+    waiting = [job("a", gpus=8, priority=5, queue="q"), job("b", gpus=2, queue="s")]
+    world = snapshot(queues=queues, jobs=[runs("old", "n0", *range(4), queue="q"), *waiting])
+
+    plan = drafted(
+        world,
+        placement("a", replica("n1", gpus=EIGHT)),
+        placement("b", replica("n0", gpus=(6, 7))),
+        stopped=["old"],
+    )
+
+    found = reason(plan, "preempt/old")
+    assert found.numbers["makes_room_for"] == "a"
+    assert (found.numbers["queue"], found.numbers["gpus"]) == ("q", 4)
+
+
 def test_a_move_gives_up_the_quota_of_a_gpu_model():
     queues = [queue("q", nominal=100, **{"H100-80GB": 8})]
     nodes = [node("n0"), node("n1"), node("t0", model="T4")]
