@@ -320,10 +320,10 @@ class _TieredSolve:
         """
         Put greedy's last plan in place of the earlier ones of greedy that are worse for their stage.
 
-        Guarantees count at every stage, and only the last plan has exchanged jobs for them: otherwise the
-        floors would rule it out in the end. Its jobs of lower priority count for guarantees, and are then
-        left out of it, since the stage may not know them. A plan that earns less for a higher priority than
-        the plan of that priority stands in nowhere.
+        Guarantees count at every stage, and only the last plan uses idle GPUs for them (`idle_gpus`): without
+        this the floors would rule it out in the end. Its jobs of lower priority count for guarantees, and are
+        then left out of it, since the stage may not know them. A plan that earns less for a higher priority
+        than the plan of that priority stands in nowhere.
         """
         *earlier, last = self._problem.priorities
         whole, floors = self._greedy[last], dict[int, int]()
