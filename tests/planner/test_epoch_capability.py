@@ -20,7 +20,7 @@ from tests.support.strategies import instances
 
 pytestmark = pytest.mark.slow
 
-THREE_PLANS, ONE_PLAN, UNPINNED = (60, 250, 150) if os.environ.get("GPUPLAN_EVERY_SEED") else (40, 120, 60)
+THREE_PLANS, ONE_PLAN, UNPINNED = (60, 250, 150) if os.environ.get("GPUPLAN_EVERY_SEED") else (30, 80, 40)
 """Instances of each test."""
 
 SWITCHED = {
@@ -90,7 +90,7 @@ def test_what_a_cluster_cannot_do_is_as_if_the_policy_forbade_it(solvers):
         able = planned(instance.snapshot, policy, solvers)
         seen["bound"] += able.placements != unable.placements
         seen.update(done)
-    assert min(seen["bound"], seen["start"]) >= 3, seen
+    assert min(seen["bound"], seen["start"]) >= THREE_PLANS // 15, seen
 
 
 def test_no_plan_has_what_the_cluster_cannot_do_even_off_drained_nodes():

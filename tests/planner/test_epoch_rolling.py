@@ -37,7 +37,7 @@ def policy(slots=6, *, disruption=CALM, **backfill):
 # --- while jobs take as long as they say -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(60) if EVERY_SEED else (0, 1, 4))
+@pytest.mark.parametrize("seed", range(60) if EVERY_SEED else (0, 4))
 def test_every_promise_is_met_exactly_or_earlier_while_nothing_unforeseen_happens(seed):
     """A job that starts in front of a promise is gone in time, and none that comes later takes its place."""
     rolled = world(seed, preempt=bool(seed % 2))
@@ -50,7 +50,7 @@ def test_every_promise_is_met_exactly_or_earlier_while_nothing_unforeseen_happen
     assert rolling.met > (0 if EVERY_SEED else 20)
 
 
-@pytest.mark.parametrize("seed", range(100, 160) if EVERY_SEED else (112, 115, 119, 428))
+@pytest.mark.parametrize("seed", range(100, 160) if EVERY_SEED else (115, 428))
 def test_every_promise_is_met_in_worlds_of_all_kinds(seed):
     rolled = world(seed)
 
@@ -59,7 +59,7 @@ def test_every_promise_is_met_in_worlds_of_all_kinds(seed):
         assert rolled.rolling.late == [], seed
 
 
-@pytest.mark.parametrize("seed", range(30) if EVERY_SEED else (1, 3, 5))
+@pytest.mark.parametrize("seed", range(30) if EVERY_SEED else (1, 5))
 def test_a_job_that_may_be_delayed_starts_no_later_than_first_promised_and_the_delay(seed):
     """However often it is planned again: delays do not add up."""
     rolled = world(seed, mode="aggressive", max_delay=SECONDS)

@@ -17,7 +17,7 @@ from tests.support.oracles import bound_records
 from tests.support.oracles.bound_records import Found, Record
 
 TIGHTEN = float(os.environ.get("GPUPLAN_TIGHTEN", "0"))
-SECONDS = TIGHTEN or 2.0
+SECONDS = TIGHTEN or 1.0
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ from tests.support.strategies.random_targets import judged, nothing_changed
 
 EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 CHUNKS = 4
-SEEDS = 250 if EVERY_SEED else 8
+SEEDS = 250 if EVERY_SEED else 5
 """Worlds a chunk."""
 
 ALONE = {RemedyKind.STOP, RemedyKind.DEFER}

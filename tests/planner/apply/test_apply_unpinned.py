@@ -23,7 +23,7 @@ from tests.support.builders.solution_builders import drafted
 from tests.support.doubles.choosy_cluster import ChoosyCluster
 from tests.support.samples.apply_world import carry_out, stop_after
 
-RUNS = 60 if os.environ.get("GPUPLAN_EVERY_SEED") else 20
+RUNS = 60 if os.environ.get("GPUPLAN_EVERY_SEED") else 10
 
 
 def unpinned(world):

@@ -329,6 +329,4 @@ def test_without_one_of_the_limits_a_rule_breaks(part, rule, monkeypatch):
     owner, _, name = part.rpartition(".")
     monkeypatch.setattr(getattr(shared_limits, owner) if owner else shared_limits, name, lambda *_: nothing)
 
-    found, _ = rules_broken(range(60))
-
-    assert found[rule] > 0
+    assert any(rules_broken([seed])[0][rule] for seed in range(60))

@@ -31,7 +31,7 @@ EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 """A thousand instances of each sort, where `make test` has no patience for them."""
 
 CHUNKS = 10 if EVERY_SEED else 4
-DIVISIBLE, MIXED, FULL = 100, 100 if EVERY_SEED else 25, 100 if EVERY_SEED else 40
+DIVISIBLE, MIXED, FULL = (100, 100, 100) if EVERY_SEED else (50, 25, 25)
 """Instances a chunk."""
 
 RELAXED = {"anti_affinity", "fragmentation", "interference", "power"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 from functools import cache
@@ -26,7 +27,8 @@ from tests.support.oracles import exhaustive_schedules
 from tests.support.strategies import time_strategies
 from tests.support.strategies.schedule_instances import FEATURES, timely
 
-SEEDS = range(120)
+EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
+SEEDS = range(120 if EVERY_SEED else 60)
 FEW = tuple(feature for feature in FEATURES if feature not in ("co_start", "dependencies", "maintenance"))
 AFTER_U = (Dependency(job="urgent"),)
 ONE, TWO = replica("n0", gpus=(0,)), replica("n0", gpus=(1,))
@@ -261,7 +263,7 @@ def test_the_best_of_all_schedules_that_stop_and_resume_is_found_and_no_bound_is
         seen["best"] += plan.solution.objective == most
         seen["greedy"] += plan.solution.greedy_objective == most
         seen["resuming"] += bool(resuming)
-    assert seen["all"] >= 25, seen
+    assert seen["all"] >= len(SEEDS) // 5, seen
     assert seen["best"] >= seen["all"] * 95 // 100, seen
     assert seen["greedy"] >= seen["all"] * 8 // 10, seen
-    assert seen["resuming"] >= 4, seen
+    assert seen["resuming"] >= len(SEEDS) // 30, seen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 from functools import cache
@@ -24,7 +25,8 @@ from tests.support.strategies.random_targets import legal_target
 
 pytestmark = pytest.mark.slow
 
-SEEDS = 60
+EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
+SEEDS = 60 if EVERY_SEED else 30
 PRICES = Prices(scaling=0, currency=0)
 """New nodes cost nothing, so that plans have some."""
 
@@ -166,7 +168,7 @@ def test_no_legal_plan_breaks_the_row_of_any_set_of_nodes(found):
                     tight += bool(values[each.gangs].any()) and used == row.upper
 
     assert whole >= 40
-    assert tight >= 10
+    assert tight >= SEEDS // 6
 
 
 def test_each_row_is_what_its_formula_says(found):

@@ -8,6 +8,7 @@ tried. The rule of each of the three is taken away in turn, and each time the di
 from __future__ import annotations
 
 import dataclasses
+import os
 import random
 import time
 from collections import Counter
@@ -37,7 +38,8 @@ from tests.support.strategies.schedule_instances import tempting
 
 pytestmark = pytest.mark.slow
 
-SEEDS = range(120)
+EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
+SEEDS = range(120 if EVERY_SEED else 60)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,8 +117,8 @@ def test_rows_and_placing_find_the_best_schedule_that_the_verifier_allows():
         seen["binds"] += each.binds
         seen["exact"] += bound == each.best
         seen["found"] += plan.solution.objective == each.best
-    assert seen["all"] >= 40, seen
-    assert seen["binds"] >= 15, seen
+    assert seen["all"] >= len(SEEDS) // 3, seen
+    assert seen["binds"] >= len(SEEDS) // 8, seen
     assert seen["exact"] >= seen["all"] * 95 // 100, seen
     assert seen["found"] >= seen["all"] * 95 // 100, seen
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[4]
 CHILD = ROOT / "tests" / "support" / "children" / "kill_local.py"
 BEGINS = "echo begin >> {log}; "
-EDGES = range(1, 24, 1 if os.environ.get("GPUPLAN_EVERY_SEED") else 6)
+EDGES = range(1, 24, 1 if os.environ.get("GPUPLAN_EVERY_SEED") else 9)
 """Deeds of an apply that preempts a job and starts another."""
 
 

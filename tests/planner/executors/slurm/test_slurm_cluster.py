@@ -347,7 +347,7 @@ def test_a_job_that_asked_for_no_requeue_is_not_stopped(slurm, tmp_path):
     assert slurm.states()[stays][0] == "RUNNING"
 
 
-@pytest.mark.parametrize(("which", "before"), kills(COMMANDS, apart=6))
+@pytest.mark.parametrize(("which", "before"), kills(COMMANDS, apart=9))
 def test_an_apply_killed_at_any_command_goes_on(slurm, tmp_path, which, before):
     small = slurm.submit(*WHOLE_NODE)
     cluster = SlurmCluster()

@@ -138,7 +138,7 @@ def test_a_job_that_cannot_be_requeued_starts_in_no_group(slurm, tmp_path):
     assert states(slurm, pair) == ["PENDING", "PENDING"]
 
 
-@pytest.mark.parametrize(("which", "before"), kills(COMMANDS, apart=6))
+@pytest.mark.parametrize(("which", "before"), kills(COMMANDS, apart=9))
 def test_an_apply_killed_at_any_command_goes_on(slurm, pair, tmp_path, which, before):
     plan = planned(SlurmCluster())
     save_plan(plan, tmp_path / "plan.json")
