@@ -30,6 +30,7 @@ from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import print_timestamp
 from gpuplan.models.validation.damage import survey_damage
 from gpuplan.models.verifier.verify import verify
+from gpuplan.planner.action_marks import PROMISES
 from gpuplan.planner.analysis.effects import ClusterView, apply_action, shows, snapshot_after
 from gpuplan.planner.analysis.node_actions import rules_of
 from gpuplan.planner.apply.outcome import (
@@ -168,16 +169,22 @@ def progress_of(
 
 
 def snapshot_for(
-    plan: Plan, cluster: Executor, standing: ApplyProgress, begun: Collection[str] = ()
+    plan: Plan,
+    cluster: Executor,
+    standing: ApplyProgress,
+    begun: Collection[str] = (),
+    *,
+    promises: bool = True,
 ) -> Snapshot:
     """
     The live cluster as a plan sees it, with the steps `begun` beside those that the standing names.
 
-    It has the plan's promises where the cluster stores none, the facts of hosts that it does not tell, and
-    the plan's GPU indices where the cluster chooses the GPUs.
+    It has the promises before the plan where the cluster stores none, until its own are recorded, the facts
+    of hosts that it does not tell, and the plan's GPU indices where the cluster chooses the GPUs. With
+    `promises=False` only the cluster's own promises count.
     """
     names = {*standing.done_ids, *(step.id for step in standing.under_way), *begun}
-    live = with_untold(cluster.snapshot(), plan, standing.done_ids)
+    live = with_untold(cluster.snapshot(), plan, promises=promises and PROMISES not in standing.done_ids)
     return with_expected_gpus(live, plan, names, pinned=Pin.GPU in cluster.pins)
 
 
