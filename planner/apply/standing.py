@@ -40,7 +40,7 @@ from gpuplan.planner.apply.outcome import (
     unfinished_error,
 )
 from gpuplan.planner.apply.plan_view import with_expected_gpus, with_untold
-from gpuplan.planner.apply.promises import PromiseStep, steps_of
+from gpuplan.planner.apply.promises import PromiseStep, promise_step, steps_of
 from gpuplan.planner.apply.steps.group_start import starts_in_motion
 from gpuplan.planner.diff.drift import drift
 from gpuplan.planner.executors.interface import ActionPhase, Pin, UnreachableError
@@ -261,6 +261,15 @@ def actions_done_in(plan: Plan, live: Snapshot) -> frozenset[str]:
             if gpu is not None:
                 relaid.add(gpu)
     return frozenset(done)
+
+
+def promises_recorded_in(plan: Plan, live: Snapshot) -> bool:
+    """True if a snapshot shows that a plan was carried out to its last step, which records promises."""
+    step, changes = promise_step(plan), changes_of(plan.actions)
+    shown = {job.name: job.promise for job in live.jobs if job.promise and job.running is None}
+    if step is None or shown != {name: each for name, each in step.promises.items() if name in shown}:
+        return False
+    return bool(shown or changes) and len(actions_done_in(plan, live)) == len(changes)
 
 
 def _busy(live: Snapshot) -> frozenset[str]:
