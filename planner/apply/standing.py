@@ -18,6 +18,7 @@ from gpuplan.models.plan.actions import (
     PoolAction,
     Release,
     Repartition,
+    ScaleUp,
     added_nodes,
     changes_of,
     opened_nodes,
@@ -344,15 +345,16 @@ def _judged(
 
 def _without(plan: Plan, live: Snapshot, done: Collection[str]) -> tuple[Snapshot, list[NodeAction]]:
     """
-    The live cluster with the done changes undone, and the node removals that are then to be done again.
+    The live cluster with the done changes undone, and those of nodes that are then to be done again.
 
-    Added nodes stay, since only the cluster knows when they are ready. Anything that has changed again since
-    stays as well.
+    Added nodes are added again as they are now, since only the cluster knows when they are ready: while they
+    are there, a reservation of so many nodes may choose others than the plan counted on. One with jobs of
+    others stays, and so does anything that has changed again since.
     """
     jobs, nodes = dict(live.job_by_name), dict(live.cluster.node_by_name)
     known, base = plan.snapshot.job_by_name, plan.snapshot.cluster.node_by_name
     busy = _busy(live)
-    removed: list[NodeAction] = []
+    again: list[NodeAction] = []
     for change in reversed(changes_of(plan.actions)):
         if change.id not in done:
             continue
@@ -361,12 +363,18 @@ def _without(plan: Plan, live: Snapshot, done: Collection[str]) -> tuple[Snapsho
             if (before := rules_of(change).without(change, now, base.get(change.node))) is not None:
                 nodes[change.node] = before
                 if now is None:
-                    removed.append(change)
+                    again.append(change)
+            elif isinstance(change, ScaleUp) and now is not None:
+                again.append(change.model_copy(update={"after": now.model_copy(update={"ready_at": None})}))
         elif not isinstance(change, Release) and shows(change, live, busy):
             # What a release gave up stays lost.
             jobs[change.job] = known[change.job]
-    undone = live.with_nodes(nodes.values()).model_copy(update={"jobs": tuple(jobs.values())})
-    return undone.canonical(), removed
+    held = _busy(live.model_copy(update={"jobs": tuple(jobs.values())}))
+    again = [change for change in again if not (isinstance(change, ScaleUp) and change.node in held)]
+    added = {change.node for change in again if isinstance(change, ScaleUp)}
+    left = [node for name, node in nodes.items() if name not in added]
+    undone = live.with_nodes(left).model_copy(update={"jobs": tuple(jobs.values())})
+    return undone.canonical(), again
 
 
 def _before_scaling(plan: Plan, live: Snapshot, done: Collection[str]) -> Snapshot:
