@@ -73,7 +73,7 @@ def applied_on(plan: Plan, cluster: Executor, audit: AuditLog) -> AppliedPart:
                 f"{truncated_names(step.id for step in standing.under_way)}.\n"
                 "Wait until it ends, or end it with `gpuplan apply --resume`; then roll it back."
             )
-        live = snapshot_for(plan, cluster, standing)
+        live = snapshot_for(plan, cluster, standing, promises=False)
     return AppliedPart(frozenset(standing.done_ids), live, Pin.GPU in cluster.pins)
 
 
@@ -103,7 +103,7 @@ def applied_by_log(plan: Plan, live: Snapshot, audit: AuditLog) -> AppliedPart:
     last = {record.action: record for record in own if record.action}
     begun = {id_ for id_, record in last.items() if record.kind is AuditKind.INTENT}
     done = {id_ for id_ in last.keys() - begun if last[id_].outcome is not ActionOutcome.FAILED}
-    live = with_expected_gpus(with_untold(live.canonical(), plan, done), plan, done | begun)
+    live = with_expected_gpus(with_untold(live.canonical(), plan, promises=False), plan, done | begun)
     return AppliedPart(frozenset(done | (begun & actions_done_in(plan, live))), live)
 
 

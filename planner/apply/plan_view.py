@@ -15,8 +15,7 @@ from gpuplan.models.health.findings import lasting_faults, with_exclusions, with
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica, same_holdings
 from gpuplan.models.plan.actions import NodeAction, changes_of
 from gpuplan.models.queue import FOREIGN_QUEUE, Queue
-from gpuplan.planner.action_marks import PROMISES
-from gpuplan.planner.apply.promises import with_new_promises, with_promises_of
+from gpuplan.planner.apply.promises import with_promises_of, without_promises
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -27,16 +26,17 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
 
 
-def with_untold(live: Snapshot, plan: Plan, done: Collection[str] = ()) -> Snapshot:
+def with_untold(live: Snapshot, plan: Plan, *, promises: bool = True) -> Snapshot:
     """
     The cluster with what it does not tell and a plan knows: promises, facts of hosts, and excluded GPUs.
 
-    A GPU that the plan's rules of health exclude, now or when it was made, is unhealthy for this plan. Once
-    the plan's promises are recorded, those before it are no more: one that it withdrew does not come back.
+    A GPU that the plan's rules of health exclude, now or when it was made, is unhealthy for this plan. With
+    `promises=False` the cluster's own promises are all there are: those that it lacks were withdrawn since,
+    by this plan or by a later one, and do not come back.
     """
     base, rules = plan.snapshot, plan.policy.health
-    promised = with_new_promises(plan) if PROMISES in done else base
-    told = with_exclusions(with_host_facts_of(with_promises_of(live, promised), base), rules)
+    told = with_promises_of(live, base if promises else without_promises(base))
+    told = with_exclusions(with_host_facts_of(told, base), rules)
     return _with_faults_of(told, base, lasting_faults(base, rules))
 
 

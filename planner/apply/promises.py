@@ -92,16 +92,10 @@ def steps_of(plan: Plan) -> list[Step]:
     return [*changes_of(plan.actions), *([step] if step else [])]
 
 
-def with_new_promises(plan: Plan) -> Snapshot:
-    """The plan's snapshot with its promises in place of the earlier ones."""
-    promises = promises_of(plan)
-    jobs = tuple(
-        job
-        if job.promise == promises.get(job.name)
-        else job.model_copy(update={"promise": promises.get(job.name)})
-        for job in plan.snapshot.jobs
-    )
-    return plan.snapshot.model_copy(update={"jobs": jobs})
+def without_promises(snapshot: Snapshot) -> Snapshot:
+    """The snapshot in which no job is promised a start."""
+    jobs = tuple(job.model_copy(update={"promise": None}) if job.promise else job for job in snapshot.jobs)
+    return snapshot.model_copy(update={"jobs": jobs})
 
 
 def carry_over_promises(snapshot: Snapshot, plan: Plan) -> Snapshot:

@@ -18,6 +18,7 @@ from gpuplan.models.plan.actions import (
     PoolAction,
     Release,
     Repartition,
+    ScaleUp,
     added_nodes,
     changes_of,
     opened_nodes,
@@ -30,6 +31,7 @@ from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import print_timestamp
 from gpuplan.models.validation.damage import survey_damage
 from gpuplan.models.verifier.verify import verify
+from gpuplan.planner.action_marks import PROMISES
 from gpuplan.planner.analysis.effects import ClusterView, apply_action, shows, snapshot_after
 from gpuplan.planner.analysis.node_actions import rules_of
 from gpuplan.planner.apply.outcome import (
@@ -39,7 +41,7 @@ from gpuplan.planner.apply.outcome import (
     unfinished_error,
 )
 from gpuplan.planner.apply.plan_view import with_expected_gpus, with_untold
-from gpuplan.planner.apply.promises import PromiseStep, steps_of
+from gpuplan.planner.apply.promises import PromiseStep, promise_step, steps_of
 from gpuplan.planner.apply.steps.group_start import starts_in_motion
 from gpuplan.planner.diff.drift import drift
 from gpuplan.planner.executors.interface import ActionPhase, Pin, UnreachableError
@@ -168,16 +170,22 @@ def progress_of(
 
 
 def snapshot_for(
-    plan: Plan, cluster: Executor, standing: ApplyProgress, begun: Collection[str] = ()
+    plan: Plan,
+    cluster: Executor,
+    standing: ApplyProgress,
+    begun: Collection[str] = (),
+    *,
+    promises: bool = True,
 ) -> Snapshot:
     """
     The live cluster as a plan sees it, with the steps `begun` beside those that the standing names.
 
-    It has the plan's promises where the cluster stores none, the facts of hosts that it does not tell, and
-    the plan's GPU indices where the cluster chooses the GPUs.
+    It has the promises before the plan where the cluster stores none, until its own are recorded, the facts
+    of hosts that it does not tell, and the plan's GPU indices where the cluster chooses the GPUs. With
+    `promises=False` only the cluster's own promises count.
     """
     names = {*standing.done_ids, *(step.id for step in standing.under_way), *begun}
-    live = with_untold(cluster.snapshot(), plan, standing.done_ids)
+    live = with_untold(cluster.snapshot(), plan, promises=promises and PROMISES not in standing.done_ids)
     return with_expected_gpus(live, plan, names, pinned=Pin.GPU in cluster.pins)
 
 
@@ -256,6 +264,15 @@ def actions_done_in(plan: Plan, live: Snapshot) -> frozenset[str]:
     return frozenset(done)
 
 
+def promises_recorded_in(plan: Plan, live: Snapshot) -> bool:
+    """True if a snapshot shows that a plan was carried out to its last step, which records promises."""
+    step, changes = promise_step(plan), changes_of(plan.actions)
+    shown = {job.name: job.promise for job in live.jobs if job.promise and job.running is None}
+    if step is None or shown != {name: each for name, each in step.promises.items() if name in shown}:
+        return False
+    return bool(shown or changes) and len(actions_done_in(plan, live)) == len(changes)
+
+
 def _busy(live: Snapshot) -> frozenset[str]:
     """Names of the nodes with running jobs."""
     return frozenset(replica.node for placed in live.running_placements for replica in placed.replicas)
@@ -328,15 +345,16 @@ def _judged(
 
 def _without(plan: Plan, live: Snapshot, done: Collection[str]) -> tuple[Snapshot, list[NodeAction]]:
     """
-    The live cluster with the done changes undone, and the node removals that are then to be done again.
+    The live cluster with the done changes undone, and those of nodes that are then to be done again.
 
-    Added nodes stay, since only the cluster knows when they are ready. Anything that has changed again since
-    stays as well.
+    Added nodes are added again as they are now, since only the cluster knows when they are ready: while they
+    are there, a reservation of so many nodes may choose others than the plan counted on. One with jobs of
+    others stays, and so does anything that has changed again since.
     """
     jobs, nodes = dict(live.job_by_name), dict(live.cluster.node_by_name)
     known, base = plan.snapshot.job_by_name, plan.snapshot.cluster.node_by_name
     busy = _busy(live)
-    removed: list[NodeAction] = []
+    again: list[NodeAction] = []
     for change in reversed(changes_of(plan.actions)):
         if change.id not in done:
             continue
@@ -345,12 +363,18 @@ def _without(plan: Plan, live: Snapshot, done: Collection[str]) -> tuple[Snapsho
             if (before := rules_of(change).without(change, now, base.get(change.node))) is not None:
                 nodes[change.node] = before
                 if now is None:
-                    removed.append(change)
+                    again.append(change)
+            elif isinstance(change, ScaleUp) and now is not None:
+                again.append(change.model_copy(update={"after": now.model_copy(update={"ready_at": None})}))
         elif not isinstance(change, Release) and shows(change, live, busy):
             # What a release gave up stays lost.
             jobs[change.job] = known[change.job]
-    undone = live.with_nodes(nodes.values()).model_copy(update={"jobs": tuple(jobs.values())})
-    return undone.canonical(), removed
+    held = _busy(live.model_copy(update={"jobs": tuple(jobs.values())}))
+    again = [change for change in again if not (isinstance(change, ScaleUp) and change.node in held)]
+    added = {change.node for change in again if isinstance(change, ScaleUp)}
+    left = [node for name, node in nodes.items() if name not in added]
+    undone = live.with_nodes(left).model_copy(update={"jobs": tuple(jobs.values())})
+    return undone.canonical(), again
 
 
 def _before_scaling(plan: Plan, live: Snapshot, done: Collection[str]) -> Snapshot:

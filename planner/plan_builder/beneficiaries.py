@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
@@ -52,6 +52,11 @@ class Beneficiaries:
     def jobs_replaced(self, step: JobStep) -> tuple[str, ...]:
         """Jobs that released the places a job takes, sorted."""
         return tuple(sorted(self._followed.get(step.id, ())))
+
+    def waited_for(self, step: JobStep) -> tuple[JobStep, ...]:
+        """The changes of jobs that a step waits for, though it takes no place of theirs; in their order."""
+        earlier = (self._steps[id_] for id_ in step.after if id_ not in step.places_of)
+        return tuple(each for each in earlier if isinstance(each, JobStep))
 
     def served(self, step: LayoutStep) -> tuple[str, ...]:
         """
@@ -139,6 +144,8 @@ class ReleasedPart:
     jobs: tuple[str, ...]
     """Sorted."""
     numbers: dict[str, int | float | str]
+    of: str
+    """`quota of queue research`, `power of rack r1`."""
 
 
 @dataclass(frozen=True)
@@ -146,10 +153,15 @@ class ReleasedResources:
     """Quota and rack power that the changes of one plan release."""
 
     changes: PlanChanges
+    _parts: dict[str, ReleasedPart | None] = field(default_factory=dict)
 
     def released_part(self, change: JobChange) -> ReleasedPart | None:
         """Quota or power that other jobs would lack without this change; None if they would lack none."""
-        return next((each for each in (*self._quota(change), *self._power(change)) if each.jobs), None)
+        name = change.job.name
+        if name not in self._parts:
+            parts = (*self._quota(change), *self._power(change))
+            self._parts[name] = next((each for each in parts if each.jobs), None)
+        return self._parts[name]
 
     def _quota(self, change: JobChange) -> Iterator[ReleasedPart]:
         left, taken = self._counted(change.leaving), self._counted(change.arriving)
@@ -164,6 +176,7 @@ class ReleasedResources:
                 f"{format_quota(amount, unit)} of queue {short.queue}",
                 tuple(sorted(self._who_takes_quota(change, short.queue, short.resource))),
                 {"queue": short.queue, resource_name(unit): quota_number(amount, unit)},
+                f"quota of queue {short.queue}",
             )
 
     def _who_takes_quota(self, change: JobChange, queue: str, resource: str) -> Iterator[str]:
@@ -195,7 +208,10 @@ class ReleasedResources:
             )
             watts = given // MILLI
             yield ReleasedPart(
-                f"{watts:,} W of rack {cap.rack}", tuple(sorted(takers)), {"rack": cap.rack, "watts": watts}
+                f"{watts:,} W of rack {cap.rack}",
+                tuple(sorted(takers)),
+                {"rack": cap.rack, "watts": watts},
+                f"power of rack {cap.rack}",
             )
 
     def _counted(self, replicas: Iterable[Replica]) -> Counter[str]:

@@ -223,9 +223,7 @@ class Reasons:
         if job.progress:
             numbers["remaining_seconds"] = left = self.promises.future.stays[job.name].seconds
             parts.append(f"goes on with {format_duration(left)} left")
-        if victims := self.beneficiaries.jobs_replaced(step):
-            parts.append(f"takes the place of {join_jobs(victims)}")
-            numbers["takes_the_place_of"] = ", ".join(victims)
+        parts += self._displaced(step, numbers)
         parts += self.promises.remarks(job.name, numbers)
         return Reason(code=ReasonCode.ADMITTED, text="; ".join(parts), numbers=numbers)
 
@@ -234,10 +232,27 @@ class Reasons:
         numbers: _Numbers = {}
         parts = [self._resized(change, numbers), *self._lost(change, numbers)]
         parts.append(self._gain(change, numbers))
-        if victims := self.beneficiaries.jobs_replaced(step):
-            parts.append(f"takes the place of {join_jobs(victims)}")
-            numbers["takes_the_place_of"] = ", ".join(victims)
+        parts += self._displaced(step, numbers)
         return Reason(code=ReasonCode.RESIZED, text="; ".join(parts), numbers=numbers)
+
+    def _displaced(self, step: JobStep, numbers: _Numbers) -> list[str]:
+        """Which jobs gave up places for a job; if none did, which ones gave up quota or power for it."""
+        if victims := self.beneficiaries.jobs_replaced(step):
+            numbers["takes_the_place_of"] = ", ".join(victims)
+            return [f"takes the place of {join_jobs(victims)}"]
+        given: dict[str, str] = {}
+        for earlier in self.beneficiaries.waited_for(step):
+            if self.beneficiaries.jobs_taking_over(earlier):
+                continue  # It makes room for those.
+            part = self.released_resources.released_part(earlier.change)
+            if part and step.change.job.name in part.jobs:
+                given[earlier.change.job.name] = part.of
+        if not given:
+            return []
+        victims = tuple(sorted(given))
+        numbers["takes_the_place_of"] = ", ".join(victims)
+        what = " and ".join(sorted(set(given.values())))
+        return [f"uses {what} that {join_jobs(victims)} {'frees' if len(victims) == 1 else 'free'}"]
 
     def _resized(self, change: JobChange, numbers: _Numbers) -> str:
         before = len(change.before.replicas) if change.before else 0

@@ -242,7 +242,7 @@ def diff_command(
     if stray := stray_option(planning):
         raise click.UsageError(f"{stray} is for --policy OLD; a saved plan is not planned again.")
     from gpuplan.planner.apply.plan_view import with_untold
-    from gpuplan.planner.apply.standing import refuse_other_cluster
+    from gpuplan.planner.apply.standing import promises_recorded_in, refuse_other_cluster
     from gpuplan.planner.diff.diff import diff
     from gpuplan.planner.plan_file.plan_file import load_plan
     from gpuplan.planner.render.plan.diff import diff_text
@@ -251,7 +251,7 @@ def diff_command(
     plan, live = load_plan(plan_file), load_snapshot(source) if source else None
     if live is not None:
         refuse_other_cluster(plan, live)
-        live = with_untold(live, plan)
+        live = with_untold(live, plan, promises=not promises_recorded_in(plan, live))
     show(diff(plan, live), diff_text, as_json=as_json, plain=plain, verbose=everything, path=plan_file)
     return EXIT_CHANGES if detailed_exitcode and plan.has_changes else 0
 

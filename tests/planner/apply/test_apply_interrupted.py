@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuplan.models.calendar import Reservation
 from gpuplan.models.errors import PartlyAppliedError, StalePlanError
 from gpuplan.models.placement import Running
 from gpuplan.models.policy.policy import Drift
@@ -17,10 +18,11 @@ from gpuplan.planner.apply.standing import verify_remaining
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot
-from tests.support.builders.build import NOW, cluster, job, placement, replica, snapshot
+from tests.support.builders.build import NOW, cluster, job, placement, queue, replica, snapshot
 from tests.support.builders.plan_builders import plan_of
 from tests.support.doubles.interrupted_apply import apply_at_once, apply_in_pieces, preempting, reclaiming
 from tests.support.samples.all_actions import PLAN as OF_ALL_KINDS
+from tests.support.samples.all_actions import begin, plan_with, pool, scale_up, with_pools
 from tests.support.samples.apply_world import carry_out, stop_after
 
 EVERY_CUT = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
@@ -42,6 +44,26 @@ def assert_cuts_do_no_harm(plan, folder, *, steps=1):
     (folder / "cut").mkdir()
     whole = apply_at_once(plan, folder / "whole")
     assert apply_in_pieces(plan, folder / "cut", steps=steps) == whole
+
+
+@pytest.mark.parametrize("name", ["cloud-1", "z-1"])
+def test_a_new_node_is_not_taken_for_the_one_that_a_reservation_of_one_node_meant(tmp_path, name):
+    """Without the new node only n0 can be the reserved one, so the job gets the new node."""
+    cloud = pool()
+    soon = Reservation(name="soon", count=1, start=NOW + timedelta(hours=1), duration=3600, queues=("own",))
+    queues = [queue("q"), queue("own")]
+    long = {"expected_duration": "5h", "queue": "q"}
+    jobs = [job("a", gpus=8, **long), job("old", gpus=1, at=[replica("n0", gpus=[0])], **long)]
+    world = with_pools(snapshot(nodes=cluster(1), jobs=jobs, queues=queues, reservations=(soon,)), cloud)
+    held = replica(name, gpus=range(8))
+    plan = plan_with(
+        world,
+        scale_up(cloud, name),
+        begin(world, "a", held, once=[f"scale_up/{name}"]),
+        placements=[world.job_by_name["old"].placement, placement("a", held)],
+    )
+
+    assert_cuts_do_no_harm(plan, tmp_path)
 
 
 @pytest.mark.slow

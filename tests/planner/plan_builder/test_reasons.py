@@ -44,6 +44,10 @@ def test_a_job_gives_up_quota_for_a_job_that_starts_elsewhere():
     assert found.text.startswith("frees 4 GPUs of queue all for a;")
     waits = next(each for each in plan.waiting if each.job == "old")
     assert waits.reason.numbers == {"makes_room_for": "a"}
+    taker = reason(plan, "start/a")
+    assert taker.text.endswith("; uses quota of queue all that old frees")
+    assert taker.numbers["takes_the_place_of"] == "old"
+    assert "takes_the_place_of" not in reason(plan, "start/b").numbers
 
 
 def test_quota_is_given_up_for_the_job_that_uses_it_and_not_for_one_that_starts_on_the_same_node():
@@ -61,6 +65,18 @@ def test_quota_is_given_up_for_the_job_that_uses_it_and_not_for_one_that_starts_
     found = reason(plan, "preempt/old")
     assert found.numbers["makes_room_for"] == "a"
     assert (found.numbers["queue"], found.numbers["gpus"]) == ("q", 4)
+
+
+def test_a_job_names_the_first_of_those_that_give_up_quota_for_it():
+    waiting = job("a", gpus=6, priority=5)
+    old = [runs(f"old-{number}", "n0", number) for number in range(4)]
+    world = snapshot(queues=[queue("q", nominal=6)], jobs=[*old, waiting])
+
+    plan = drafted(world, placement("a", replica("n1", gpus=range(6))), stopped=[each.name for each in old])
+
+    taker = reason(plan, "start/a")
+    assert taker.text.endswith("; uses quota of queue q that old-0, old-1 and 2 more free")
+    assert taker.numbers["takes_the_place_of"] == "old-0, old-1, old-2, old-3"
 
 
 def test_a_move_gives_up_the_quota_of_a_gpu_model():
@@ -90,6 +106,7 @@ def test_a_job_gives_up_power_of_its_rack():
     found = reason(plan, "preempt/old")
     assert found.text.startswith("frees 1,400 W of rack r7 for a")
     assert (found.numbers["rack"], found.numbers["watts"]) == ("r7", 1400)
+    assert reason(plan, "start/a").text.endswith("; uses power of rack r7 that old frees")
 
 
 def test_a_move_that_leaves_larger_blocks_says_where_and_what_they_are_worth():

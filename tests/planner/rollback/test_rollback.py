@@ -9,6 +9,7 @@ import pytest
 from gpuplan.models.dependency import JobOutcome
 from gpuplan.models.errors import PlannerError, StalePlanError
 from gpuplan.models.plan.actions import changes_of
+from gpuplan.models.plan.plan import PlannedStart
 from gpuplan.models.plan.rollback import StaysCode
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.policy.policy import Disruption
@@ -34,7 +35,7 @@ from tests.support.samples.all_actions import PLAN as ALL
 from tests.support.samples.all_actions import begin, plan_with, preempt, scale_up, with_pools
 from tests.support.samples.all_actions import pool as pool_of
 from tests.support.samples.apply_world import carry_out, stop_after
-from tests.support.samples.promise_plans import AHEAD, promise
+from tests.support.samples.promise_plans import AHEAD, promise, promises_in
 
 HELD = replica("n0", gpus=range(8))
 
@@ -127,6 +128,27 @@ def test_a_promise_that_the_plan_withdrew_does_not_come_back(site):
         == ids(roll_back(plan, audited, created_at=NOW))
         == ["preempt/high", "start/low"]
     )
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_promise_that_a_later_plan_withdrew_does_not_come_back(site, cut):
+    """Nor if the first plan was cut before it recorded the promise that it kept."""
+    kept = promise(1, HELD)
+    late = job("late", gpus=8, priority=1).model_copy(update={"promise": kept} if cut else {})
+    plan = one_for_another(others=[late], policy=AHEAD)
+    planned = PlannedStart(job="late", slot=1, start=kept.start, replicas=kept.replicas, promised=True)
+    plan = with_id(plan.model_copy(update={"planned": (planned,)}))
+    there = site(plan, **({"stop": stop_after(2)} if cut else {}))
+    assert set(promises_in(there.live)) == {"late"}
+    later = plan_with(there.live.snapshot(), placements=[placement("high", HELD)], policy=by_value())
+    there.apply(later)
+    assert not promises_in(there.live)
+
+    audited = applied_by_log(plan, there.live.snapshot(), there.log)
+    for back in (there.back(plan), roll_back(plan, audited, created_at=NOW)):
+        assert ids(back) == ["preempt/high", "start/low"]
+        assert not [each for each in back.snapshot.jobs if each.promise]
+        assert not back.planned
 
 
 def test_a_rollback_survives_its_file(site, tmp_path):

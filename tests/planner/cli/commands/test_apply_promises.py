@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -84,6 +85,23 @@ def test_what_was_done_before_is_told_as_steps(gpuplan, saved):
 
     assert again.code == 0
     assert figures(again.out) == f"{PLAN.plan_id} 2"
+
+
+def test_a_newer_snapshot_shows_a_withdrawn_promise_until_the_plan_is_carried_out(gpuplan, saved):
+    path, told = saved(PLAN), []
+
+    def shown(world):
+        Path("now.json").write_text(snapshot_text(world))
+        found = gpuplan("diff", path, "now.json", "--json")
+        assert found.code == 0, found.err
+        told.append({each["job"] for each in json.loads(found.out)["promises"] if each["live"]})
+
+    shown(WORLD)
+    gpuplan("apply", path, *APPLY, "--auto-approve")
+    with SimulatedCluster("c.db") as live:
+        shown(live.snapshot())
+
+    assert told == [{"d"}, {"b", "c"}]
 
 
 def test_a_plan_with_nothing_to_change_or_promise_is_not_applied(gpuplan, saved):
