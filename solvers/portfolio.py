@@ -165,8 +165,6 @@ class _TieredSolve:
             self._greedy = self._by_turns()
         try:
             self._announce()
-            if foreseen is None and self._problem.guarantees:
-                self._stand_in()
             self._take_all(foreseen)
         except KeyboardInterrupt:
             self._interrupted = True
@@ -235,22 +233,34 @@ class _TieredSolve:
         """Plan all stages but the last."""
         priorities, leave = self._problem.priorities, False
         for number, priority in enumerate(priorities[:-1]):
-            left = self._began + self._limits.search_seconds - time.monotonic()
-            if left <= 0 and not self._limits.deterministic:
+            if self._left <= 0 and not self._limits.deterministic:
                 if foreseen is None:
                     break
                 self._floors[priority] = foreseen.get(priority, 0)
                 self._stages.append(Stage(priority, self._floors[priority], proven=False))
                 continue
-            seconds = max(0.0, left / (len(priorities) - number + 1))
+            seconds = self._share_of(number)
             # Once one stage is left to the last, so are those after it: no lower priority is solved first.
             leave = leave or not self._is_enough(seconds)
             if leave and self._leave_to_last(priority):
                 continue
+            if not self._stages and foreseen is None and self._problem.guarantees:
+                # Only plans of stages that are taken are of use.
+                self._stand_in()
+                seconds = self._share_of(number)
             exact = number < self._limits.params.portfolio.max_stages and not self._fruitless
             self._take(priority, seconds, foreseen, exact=exact)
             if self._interrupted:
                 break
+
+    @property
+    def _left(self) -> float:
+        """Seconds until the end of the search; negative after it."""
+        return self._began + self._limits.search_seconds - time.monotonic()
+
+    def _share_of(self, number: int) -> float:
+        """Seconds of a stage: all later ones get as much, and the last one twice that."""
+        return max(0.0, self._left / (len(self._problem.priorities) - number + 1))
 
     def _is_enough(self, seconds: float) -> bool:
         """True if an exact solver can very likely end a stage in that time."""

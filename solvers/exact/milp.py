@@ -101,24 +101,32 @@ def _search_near_relaxation(
     """
     Best answer in which only columns of small reduced cost may differ from the relaxation.
 
-    A column that differs from the relaxation in `start` stays free. Other columns in `unused` are fixed
-    whatever their reduced cost.
+    A column that differs from the relaxation in `start` stays free. Without it, what is fixed may leave no
+    answer at all; then the hint is the start. Other columns in `unused` are fixed whatever their reduced
+    cost.
     """
     known = hint
     for part in run.params.shares_of_free_columns:
         if part >= 1 and start is not None:
             # The last search frees all columns too, and proves a bound.
             break
-        kept = np.union1d(_columns_to_fix(run, relaxed, part), unused)
-        if start is not None:
-            kept = kept[start[kept] == np.rint(relaxed[kept])]
-        near = run.maximize(start, run.params.share_of_core, fixed=(kept, np.rint(relaxed[kept])))
+        columns = np.union1d(_columns_to_fix(run, relaxed, part), unused)
+        near = _search_near(run, columns, relaxed, start)
+        if near.values is None and start is None and part < 1:
+            start = hint
+            near = _search_near(run, columns, relaxed, start)
         if near.values is not None:
             start = near.values
             known = _better(formulation, start, known)
             if run.is_close(formulation.points(known)):
                 break
     return known
+
+
+def _search_near(run: _Highs, columns: Ints, relaxed: Floats, start: Ints | None) -> SolverAnswer:
+    """Search with these columns fixed at their relaxed values, but for those that differ in `start`."""
+    fixed = columns if start is None else columns[start[columns] == np.rint(relaxed[columns])]
+    return run.maximize(start, run.params.share_of_core, fixed=(fixed, np.rint(relaxed[fixed])))
 
 
 def _columns_to_fix(run: _Highs, relaxed: Floats, part: float) -> Ints:

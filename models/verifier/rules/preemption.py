@@ -68,13 +68,14 @@ def preemption(case: Context) -> Iterator[Violation]:
     # The strongest condition on jobs that may follow none of some victims is with all victims of which
     # that is true; so one hypothetical plan for each set of such jobs is enough.
     kinds = {each for each in barred if each}
+    limits = _limits(case, victims)
     for names in _intersections(kinds):
         # Thousands of victims have few kinds of bars between them, each as large as the plan.
         barring = {bars for bars in kinds if names <= bars}
         kept = [(victim, bars) for victim, bars in zip(victims, barred, strict=True) if bars in barring]
         without = _Without(case, names, kept)
         yield from _on_nodes(without)
-        yield from _in_queues(without)
+        yield from _in_queues(without, limits)
         yield from _in_racks(without)
 
 
@@ -343,31 +344,68 @@ def _beside_gpus(
             yield Violation(Rule.PREEMPTION, f"node {node.name}", found, format_watts(cap))
 
 
-def _in_queues(without: _Without) -> Iterator[Violation]:
-    tree = children_first(without.case.snapshot.queues)
+class _Limits(NamedTuple):
+    """Limits of one resource, and the amounts that are the same for all sets of victims."""
+
+    resource: str
+    tree: list[Queue]
+    """All queues, children first."""
+    kept: dict[str, float]
+    limit: dict[str, float]
+    held: dict[str, int]
+    """What running jobs directly in each queue hold both before and after the plan."""
+    changed: list[tuple[Job, bool, int]]
+    """Jobs that start, grow or migrate: whether it migrates, and how much more it holds afterwards."""
+    lost: dict[int, int]
+    """What each victim gives up, by its identity."""
+
+
+def _limits(case: Context, victims: list[PreemptedJob]) -> list[_Limits]:
+    """Limits of all resources that any queue limits."""
+    tree, found = children_first(case.snapshot.queues), []
     for resource in limited_resources(tree):
         kept, limit = kept_and_limit(tree, resource)
         if all(most == inf for most in limit.values()):
             continue
-        concerned = _above(tree, without, resource)
-        held, after = _usage(without, resource)
-        staying, used = usage_up_the_tree(tree, kept, held), usage_up_the_tree(tree, kept, after)
-        for queue in tree:
-            # A queue that is over its limit already may stay there; nothing may come on top.
-            allowed = max(limit[queue.name], staying[queue.name])
-            there = concerned[queue.name]
-            if used[queue.name] > allowed and without.is_closed(there):
-                found = f"{quota_text(used[queue.name], resource)} {without.beside(there)}"
-                subject, most = quota_subject(queue, resource), quota_text(int(allowed), resource)
-                yield Violation(Rule.PREEMPTION, subject, found, most)
+        changed = []
+        for job, occupant in case.changed:
+            before = amount_of_replicas(case, job.running.replicas, resource) if job.running else 0
+            now = amount_of_replicas(case, occupant.placement.replicas, resource)
+            changed.append((job, occupant.change is Change.MOVED, now - before))
+        held = held_before_and_after(case, resource)
+        lost = {id(each): amount_of_replicas(case, each.replicas, resource) for each in victims}
+        found.append(_Limits(resource, tree, kept, limit, held, changed, lost))
+    return found
 
 
-def _above(tree: list[Queue], without: _Without, resource: str) -> dict[str, list[PreemptedJob]]:
+def _in_queues(without: _Without, limits: list[_Limits]) -> Iterator[Violation]:
+    for each in limits:
+        held, after = _usage(without, each)
+        staying = usage_up_the_tree(each.tree, each.kept, held)
+        used = usage_up_the_tree(each.tree, each.kept, after)
+        # A queue that is over its limit already may stay there; nothing may come on top.
+        over = [
+            queue
+            for queue in each.tree
+            if used[queue.name] > each.limit[queue.name] and used[queue.name] > staying[queue.name]
+        ]
+        concerned = _above(without, each) if over else {}
+        for queue in over:
+            there = concerned.get(queue.name, [])
+            if without.is_closed(there):
+                found = f"{quota_text(used[queue.name], each.resource)} {without.beside(there)}"
+                subject = quota_subject(queue, each.resource)
+                most = max(each.limit[queue.name], staying[queue.name])
+                allowed = quota_text(int(most), each.resource)
+                yield Violation(Rule.PREEMPTION, subject, found, allowed)
+
+
+def _above(without: _Without, limits: _Limits) -> dict[str, list[PreemptedJob]]:
     """The victims that count at each queue."""
-    parent = {queue.name: queue.parent for queue in tree}
+    parent = {queue.name: queue.parent for queue in limits.tree}
     found: dict[str, list[PreemptedJob]] = defaultdict(list)
     for victim in without.victims:
-        if amount_of_replicas(without.case, victim.replicas, resource):
+        if limits.lost[id(victim)]:
             above: str | None = victim.job.queue
             while above is not None:
                 found[above].append(victim)
@@ -375,23 +413,19 @@ def _above(tree: list[Queue], without: _Without, resource: str) -> dict[str, lis
     return found
 
 
-def _usage(without: _Without, resource: str) -> tuple[dict[str, int], dict[str, int]]:
+def _usage(without: _Without, limits: _Limits) -> tuple[dict[str, int], dict[str, int]]:
     """What is held directly in each queue: by jobs that stay, and with new replicas added."""
-    case = without.case
-    held = defaultdict(int, held_before_and_after(case, resource))
+    held = defaultdict(int, limits.held)
+    for victim in without.victims:
+        held[victim.job.queue] += limits.lost[id(victim)]
+    # A job that may follow a victim does not move in the hypothetical plan: it keeps its old places.
+    for job, moves, more in limits.changed:
+        if moves and job.name not in without.names:
+            held[job.queue] += max(0, -more)
     after = defaultdict(int, held)
-    for job, replicas, _ in without.victims:
-        held[job.queue] += amount_of_replicas(case, replicas, resource)
-        after[job.queue] += amount_of_replicas(case, replicas, resource)
-    for job, occupant in case.changed:
-        before = amount_of_replicas(case, job.running.replicas, resource) if job.running else 0
-        now = amount_of_replicas(case, occupant.placement.replicas, resource)
+    for job, _, more in limits.changed:
         if job.name in without.names:
-            after[job.queue] += max(0, now - before)
-        # A job that may follow a victim does not move in the hypothetical plan: it keeps its old places.
-        elif occupant.change is Change.MOVED:
-            held[job.queue] += max(0, before - now)
-            after[job.queue] += max(0, before - now)
+            after[job.queue] += max(0, more)
     return held, after
 
 
