@@ -92,8 +92,10 @@ class NodeScores:
             self._at[self.nodes] = np.arange(len(self.nodes), dtype=np.int32)
         if len(changes) == self._seen + 1:
             stale = [at] if (at := int(self._at[changes[-1]])) >= 0 else []
+        elif len(changed := set(changes[self._seen :])) <= rules.params.ledger.few_changed_nodes:
+            stale = [at for node in changed if (at := int(self._at[node])) >= 0]
         else:
-            found = self._at[list(set(changes[self._seen :]))]
+            found = self._at[list(changed)]
             stale = found[found >= 0].tolist()
         if self._plain and len(stale) <= rules.params.ledger.few_changed_nodes:
             for position in stale:
@@ -171,26 +173,35 @@ class NodeScores:
 
     def _look_at_one(self, rules: Feasibility, position: int) -> None:
         """As `_look` for one node in plain numbers; a test compares the two."""
+        order = self.order
+        order[position] = NO_ROOM
         node, shape, capacity = int(self.nodes[position]), self.tenant.shape, rules.capacity
         free = capacity.free[node].tolist()
+        for amount, taken in zip(free, shape.amounts, strict=True):
+            if amount < taken:
+                return
+        cut = False
+        if shape.gpus:
+            if capacity.whole[node] < shape.gpus:
+                return
+        elif shape.gpu_milli:
+            fitting = [milli for milli in capacity.gpu_free[node].tolist() if milli >= shape.gpu_milli]
+            if not fitting:
+                return
+            cut = min(fitting) == MILLI
+        welcome = capacity.usable[node] and (
+            rules.preemption_ranks.least[self.tenant.claim, node] <= self.tenant.rank
+            or rules.has_room_beside_freed(self.tenant, self.nodes[[position]])[0]
+        )
+        if not welcome:
+            return
+        if rules.timeline is not None and rules.timeline.reserved[node]:
+            if not rules.beside(self.tenant, self.nodes[[position]], 1)[0]:
+                return
         cost = capacity.stranded_gpus.added_to_one(shape, int(capacity.gpu_left[node]), free, node)
         if shape.quota_milli and rules.scarcity_cost is not None:
             cost += float(rules.scarcity_cost[node])
-        welcome = bool(capacity.usable[node]) and (
-            bool(rules.preemption_ranks.least[self.tenant.claim, node] <= self.tenant.rank)
-            or bool(rules.has_room_beside_freed(self.tenant, self.nodes[[position]])[0])
-        )
-        room = welcome and all(amount >= taken for amount, taken in zip(free, shape.amounts, strict=True))
-        if shape.gpus:
-            room = room and bool(capacity.whole[node] >= shape.gpus)
-        elif shape.gpu_milli:
-            fitting = [milli for milli in capacity.gpu_free[node].tolist() if milli >= shape.gpu_milli]
-            room = room and bool(fitting)
-            if not any(milli < MILLI for milli in fitting):
-                cost += LAST_RESORT
-        elif capacity.has_gpus[node]:
+        if cut or (not (shape.gpus or shape.gpu_milli) and capacity.has_gpus[node]):
             cost += LAST_RESORT
-        if room and rules.timeline is not None and rules.timeline.reserved[node]:
-            room = bool(rules.beside(self.tenant, self.nodes[[position]], 1)[0])
         tightness = int(capacity.whole[node]) if shape.quota_milli else free[0]
-        self.order[position] = int(cost) * _TIGHTEST + tightness if room else NO_ROOM
+        order[position] = int(cost) * _TIGHTEST + tightness
