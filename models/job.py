@@ -322,9 +322,9 @@ class Job(Noun):
         """
         All its attributes but its name, if it sets no other fields than `_PLAIN_FIELDS`; None if it does.
 
-        What follows from one plain job follows from all with an equal key, unless it depends on the name. Keys
-        of jobs that exist at the same time compare: requests and gangs are told apart by their identity, since
-        equal ones are one object (`_KNOWN`), and to hash them takes longer than most readers save.
+        What follows from one plain job follows from all with an equal key, unless it depends on the name.
+        Only keys of jobs that exist at the same time compare: requests and gangs are told apart by identity,
+        since equal ones are one object (`_KNOWN`), and to hash them takes longer than it saves.
         """
         if self.expected_duration is None or not self.model_fields_set <= _PLAIN_FIELDS:
             return None

@@ -33,7 +33,7 @@ def quota_milli(held: GpuShare | MigSlice) -> int:
 
 def held_gpu_milli(replica: Replica) -> int:
     """Thousandths of GPUs that a replica holds."""
-    return sum(map(quota_milli, replica.gpus)) if replica.mig_slices else replica.quota_milli
+    return sum(map(quota_milli, replica.gpus))
 
 
 def held_of_resource(replica: Replica, gpu_model: str | None, resource: str) -> int:

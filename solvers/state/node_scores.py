@@ -173,35 +173,43 @@ class NodeScores:
 
     def _look_at_one(self, rules: Feasibility, position: int) -> None:
         """As `_look` for one node in plain numbers; a test compares the two."""
-        order = self.order
-        order[position] = NO_ROOM
-        node, shape, capacity = int(self.nodes[position]), self.tenant.shape, rules.capacity
+        self.order[position] = self._order_of(rules, int(self.nodes[position]))
+
+    def _order_of(self, rules: Feasibility, node: int) -> int:
+        """See `order`; room comes first, since most nodes that changed have none left."""
+        shape, capacity = self.tenant.shape, rules.capacity
         free = capacity.free[node].tolist()
         for amount, taken in zip(free, shape.amounts, strict=True):
             if amount < taken:
-                return
-        cut = False
+                return NO_ROOM
+        last = False
         if shape.gpus:
             if capacity.whole[node] < shape.gpus:
-                return
+                return NO_ROOM
         elif shape.gpu_milli:
             fitting = [milli for milli in capacity.gpu_free[node].tolist() if milli >= shape.gpu_milli]
             if not fitting:
-                return
-            cut = min(fitting) == MILLI
-        welcome = capacity.usable[node] and (
-            rules.preemption_ranks.least[self.tenant.claim, node] <= self.tenant.rank
-            or rules.has_room_beside_freed(self.tenant, self.nodes[[position]])[0]
-        )
-        if not welcome:
-            return
-        if rules.timeline is not None and rules.timeline.reserved[node]:
-            if not rules.beside(self.tenant, self.nodes[[position]], 1)[0]:
-                return
+                return NO_ROOM
+            last = min(fitting) == MILLI
+        else:
+            last = bool(capacity.has_gpus[node])
+        if not self._is_welcome(rules, node):
+            return NO_ROOM
         cost = capacity.stranded_gpus.added_to_one(shape, int(capacity.gpu_left[node]), free, node)
         if shape.quota_milli and rules.scarcity_cost is not None:
             cost += float(rules.scarcity_cost[node])
-        if cut or (not (shape.gpus or shape.gpu_milli) and capacity.has_gpus[node]):
-            cost += LAST_RESORT
         tightness = int(capacity.whole[node]) if shape.quota_milli else free[0]
-        order[position] = int(cost) * _TIGHTEST + tightness
+        return int(cost + LAST_RESORT if last else cost) * _TIGHTEST + int(tightness)
+
+    def _is_welcome(self, rules: Feasibility, node: int) -> bool:
+        """True if the tenant may use a node that has room, beside what is freed and reserved there."""
+        tenant, timeline = self.tenant, rules.timeline
+        if not rules.capacity.usable[node]:
+            return False
+        if rules.preemption_ranks.least[tenant.claim, node] > tenant.rank:
+            here = np.array([node], dtype=np.int64)
+            if not rules.has_room_beside_freed(tenant, here)[0]:
+                return False
+        if timeline is None or not timeline.reserved[node]:
+            return True
+        return bool(rules.beside(tenant, np.array([node], dtype=np.int64), 1)[0])
