@@ -140,6 +140,12 @@ _MOST_KNOWN: Final = 10_000
 """Limit on interned parts, because a process that plans for weeks may see unlimited different requests."""
 
 
+_PLAIN_FIELDS: Final = frozenset(
+    {"name", "queue", "user", "priority", "weight_milli", "request", "gang"}
+    | {"submitted_at", "expected_duration"}
+)
+
+
 class Job(Noun):
     """A unit of work that a user submits."""
 
@@ -310,6 +316,22 @@ class Job(Noun):
         """Time at which it last saved its state, in this run or an earlier one; None if never."""
         found = self.running.last_checkpoint_at if self.running else None
         return found or (self.progress.last_checkpoint_at if self.progress else None)
+
+    @property
+    def plain_key(self) -> tuple[Hashable, ...] | None:
+        """
+        All its attributes but its name, if it sets no other fields than `_PLAIN_FIELDS`; None if it does.
+
+        What follows from one plain job follows from all with an equal key, unless it depends on the name.
+        Only keys of jobs that exist at the same time compare: requests and gangs are told apart by identity,
+        since equal ones are one object (`_KNOWN`), and to hash them takes longer than it saves.
+        """
+        if self.expected_duration is None or not self.model_fields_set <= _PLAIN_FIELDS:
+            return None
+        return (
+            *(self.queue, self.user, self.priority, self.weight_milli),
+            *(id(self.request), id(self.gang), self.submitted_at, self.expected_duration),
+        )
 
     @cached_property
     def requirements_key(self) -> tuple[Hashable, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.affinity import MatchOperator, NodeMatch
 from gpuplan.models.mig import mig_geometry
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from gpuplan.models.cluster import Node, NodeGpus
     from gpuplan.models.job import Job, ResourceRequest
+
+_NONE: Final[frozenset[Hashable]] = frozenset()
 
 
 def eligibility_key(job: Job) -> tuple[Hashable, ...]:
@@ -25,11 +27,12 @@ def eligibility_key(job: Job) -> tuple[Hashable, ...]:
         # Nodes with time-sliced GPUs refuse shares.
         bool(request.gpu_milli) and not job.time_slicing,
         tuple(sorted(request.mig)) if request.mig else (),
-        tuple(sorted(job.gpu_models)),
-        tuple(sorted(job.node_selector.items())),
-        frozenset(job.tolerations),
-        frozenset(job.affinity),
-        frozenset(job.regions),
+        tuple(sorted(job.gpu_models)) if job.gpu_models else (),
+        tuple(sorted(job.node_selector.items())) if job.node_selector else (),
+        # Most jobs have none of these.
+        frozenset(job.tolerations) if job.tolerations else _NONE,
+        frozenset(job.affinity) if job.affinity else _NONE,
+        frozenset(job.regions) if job.regions else _NONE,
     )
 
 

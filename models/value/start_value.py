@@ -13,7 +13,7 @@ from gpuplan.models.value.disruption_cost import disruption_points, lost_seconds
 from gpuplan.models.value.job_value import ROOT, JobValue, points_at_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Hashable, Iterable
 
     from gpuplan.models.job import Job
     from gpuplan.models.policy.policy import Policy
@@ -37,6 +37,7 @@ class StartValue:
         self._ahead = self.slots.count > 1
         self.worth = JobValue(snapshot, policy, self.durations)
         self._full: dict[str, int] = {}
+        self._full_of_plain: dict[tuple[Hashable, ...], int] = {}
         self._tariffs = [
             (tariff, tuple(tariff.spans(snapshot.taken_at, self.slots.end)))
             for tariff in (snapshot.cluster.tariffs if self._ahead else ())
@@ -88,7 +89,16 @@ class StartValue:
         """`JobValue.points` of a job of the snapshot, cached by name."""
         full = self._full.get(job.name)
         if full is None:
-            full = self._full[job.name] = self.worth.points(job)
+            full = self._full[job.name] = self._points_of(job)
+        return full
+
+    def _points_of(self, job: Job) -> int:
+        """Computed once for all plain jobs that differ in their name alone."""
+        if (key := job.plain_key) is None:
+            return self.worth.points(job)
+        full = self._full_of_plain.get(key)
+        if full is None:
+            full = self._full_of_plain[key] = self.worth.points(job)
         return full
 
     def points_per_gpu(self, job: Job) -> float:

@@ -263,8 +263,14 @@ class Context:
 
     def gpu_models(self, replicas: Iterable[Replica]) -> tuple[str, ...]:
         """GPU models of the replicas that hold GPUs, sorted."""
-        nodes = (self.nodes.get(replica.node) for replica in replicas if replica.gpus)
-        return tuple(sorted({node.gpu_model for node in nodes if node and node.gpu_model}))
+        known = self._gpu_model_of
+        found = {model for replica in replicas if replica.gpus and (model := known.get(replica.node))}
+        return tuple(sorted(found))
+
+    @cached_property
+    def _gpu_model_of(self) -> dict[str, str]:
+        """GPU model of each node that has GPUs, added ones included, by name."""
+        return {name: model for name, node in self.nodes.items() if (model := node.gpu_model)}
 
     def domain(self, name: str, level: Level) -> tuple[str, ...]:
         """Path of a node's domain of a level; an unknown node, or one without a domain, is its own."""

@@ -33,7 +33,10 @@ def quota_milli(held: GpuShare | MigSlice) -> int:
 
 def held_gpu_milli(replica: Replica) -> int:
     """Thousandths of GPUs that a replica holds."""
-    return sum(map(quota_milli, replica.gpus)) if replica.mig_slices else replica.quota_milli
+    parts = replica.gpus
+    if len(parts) == 1 and isinstance(share := parts[0], GpuShare):
+        return share.milli
+    return sum(map(quota_milli, parts)) if replica.mig_slices else replica.quota_milli
 
 
 def held_of_resource(replica: Replica, gpu_model: str | None, resource: str) -> int:

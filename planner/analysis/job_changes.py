@@ -220,7 +220,8 @@ def _free(
     node: str, change: JobChange, *, taken: list[Replica], left: list[Replica], cluster: Cluster
 ) -> Free:
     needs = _amounts(change, taken, cluster)
-    needs.subtract(_amounts(change, left, cluster))
+    if left:
+        needs.subtract(_amounts(change, left, cluster))
     cpu_milli, memory_mib, disk_mib = (max(0, needs.pop(name, 0)) for name in _OWN_FIELDS)
     return Free(
         node=node,

@@ -45,6 +45,9 @@ def after_releases(changes: Iterable[Change], released: Sequence[Release]) -> It
 
     It depends already on the releases that gave up its part of a quota or of another shared limit.
     """
+    if not released:
+        yield from changes
+        return
     of_job = {release.job: release.id for release in released}
     of_node: dict[str, list[str]] = defaultdict(list)
     for release in released:

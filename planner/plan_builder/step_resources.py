@@ -178,11 +178,10 @@ class StepResources:
         """Net amounts that a job takes, and net amounts that it releases."""
         name = change.job.name
         if name not in self._nets:
-            taken, left = (
-                self._parts(change.job, change.arriving),
-                self._parts(change.job, change.leaving),
-            )
-            self._nets[name] = dict(sorted((taken - left).items())), dict(sorted((left - taken).items()))
+            taken = self._parts(change.job, change.arriving)
+            left = self._parts(change.job, change.leaving) if change.leaving else Counter[_Part]()
+            released = dict(sorted((left - taken).items())) if left else {}
+            self._nets[name] = dict(sorted((taken - left).items())), released
         return self._nets[name]
 
     def _parts(self, job: Job, replicas: Iterable[Replica]) -> Counter[_Part]:

@@ -52,7 +52,7 @@ def is_single_replica(ledger: Ledger, index: int) -> bool:
 
 
 def place_single(ledger: Ledger, index: int) -> bool:
-    """Place a job left of such a class where it fits best, best option first; False if there is no room."""
+    """Place one of its jobs left where it fits best, best option first; False if there is no room."""
     job_class = ledger.problem.classes[index]
     for as_one, options in job_class.choices:
         open_to = [option for option in options if ledger.queues.headroom(job_class, option, 1) > 0]
@@ -62,7 +62,8 @@ def place_single(ledger: Ledger, index: int) -> bool:
         node = ledger.node_scores(index, choice).best(ledger.feasibility)
         if node is not None:
             option = next(each for each in open_to if ledger.group_of[node] in each.groups)
-            return bool(ledger.settle(index, option, [ledger.take_site_on(index, node)], jobs=1))
+            ledger.settle_single(index, option, ledger.take_site_on(index, node))
+            return True
     return False
 
 

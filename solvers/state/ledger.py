@@ -221,6 +221,10 @@ class Ledger:
             start += size
         return made
 
+    def settle_single(self, index: int, option: Option, site: ReplicaSite) -> None:
+        """Form a job of one replica from a taken site; there is one left, and quota for it."""
+        self.put(self._next_number(), JobAssignment(index, option, (site,)))
+
     def commit_at(self, index: int, option: Option, sites: tuple[ReplicaSite, ...]) -> int | None:
         """
         Place one job of a class on exactly these sites; its number, or None if it may not be there.
@@ -319,8 +323,9 @@ class Ledger:
                 self.sites.numbers_on[site.node].add(number)
 
     def _account(self, placed: JobAssignment, times: int) -> None:
-        self._earned += times * self.worth(placed)
-        self._count_points(placed.job_class, times * self._points(placed))
+        points = self._points(placed)
+        self._earned += times * self._worth(placed, points)
+        self._count_points(placed.job_class, times * points)
         self._left[placed.job_class] -= times
         self._count_job(placed.job_class, placed.option, placed.sites, 0, times)
 
@@ -339,8 +344,11 @@ class Ledger:
 
     def worth(self, placed: JobAssignment) -> int:
         """Points of a job on its new sites, as far as they are its own."""
+        return self._worth(placed, self._points(placed))
+
+    def _worth(self, placed: JobAssignment, points: int) -> int:
+        """The same, with the points that it has wherever it is."""
         job_class = self.problem.classes[placed.job_class]
-        points = self._points(placed)
         if job_class.node_points:
             by_node = self.feasibility.node_points[job_class.node_points]
             points += sum(int(by_node[site.node]) for site in placed.sites)

@@ -92,8 +92,10 @@ class NodeScores:
             self._at[self.nodes] = np.arange(len(self.nodes), dtype=np.int32)
         if len(changes) == self._seen + 1:
             stale = [at] if (at := int(self._at[changes[-1]])) >= 0 else []
+        elif len(changed := set(changes[self._seen :])) <= rules.params.ledger.few_changed_nodes:
+            stale = [at for node in changed if (at := int(self._at[node])) >= 0]
         else:
-            found = self._at[list(set(changes[self._seen :]))]
+            found = self._at[list(changed)]
             stale = found[found >= 0].tolist()
         if self._plain and len(stale) <= rules.params.ledger.few_changed_nodes:
             for position in stale:
@@ -171,26 +173,43 @@ class NodeScores:
 
     def _look_at_one(self, rules: Feasibility, position: int) -> None:
         """As `_look` for one node in plain numbers; a test compares the two."""
-        node, shape, capacity = int(self.nodes[position]), self.tenant.shape, rules.capacity
+        self.order[position] = self._order_of(rules, int(self.nodes[position]))
+
+    def _order_of(self, rules: Feasibility, node: int) -> int:
+        """See `order`; room comes first, since most nodes that changed have none left."""
+        shape, capacity = self.tenant.shape, rules.capacity
         free = capacity.free[node].tolist()
+        for amount, taken in zip(free, shape.amounts, strict=True):
+            if amount < taken:
+                return NO_ROOM
+        last = False
+        if shape.gpus:
+            if capacity.whole[node] < shape.gpus:
+                return NO_ROOM
+        elif shape.gpu_milli:
+            fitting = [milli for milli in capacity.gpu_free[node].tolist() if milli >= shape.gpu_milli]
+            if not fitting:
+                return NO_ROOM
+            last = min(fitting) == MILLI
+        else:
+            last = bool(capacity.has_gpus[node])
+        if not self._is_welcome(rules, node):
+            return NO_ROOM
         cost = capacity.stranded_gpus.added_to_one(shape, int(capacity.gpu_left[node]), free, node)
         if shape.quota_milli and rules.scarcity_cost is not None:
             cost += float(rules.scarcity_cost[node])
-        welcome = bool(capacity.usable[node]) and (
-            bool(rules.preemption_ranks.least[self.tenant.claim, node] <= self.tenant.rank)
-            or bool(rules.has_room_beside_freed(self.tenant, self.nodes[[position]])[0])
-        )
-        room = welcome and all(amount >= taken for amount, taken in zip(free, shape.amounts, strict=True))
-        if shape.gpus:
-            room = room and bool(capacity.whole[node] >= shape.gpus)
-        elif shape.gpu_milli:
-            fitting = [milli for milli in capacity.gpu_free[node].tolist() if milli >= shape.gpu_milli]
-            room = room and bool(fitting)
-            if not any(milli < MILLI for milli in fitting):
-                cost += LAST_RESORT
-        elif capacity.has_gpus[node]:
-            cost += LAST_RESORT
-        if room and rules.timeline is not None and rules.timeline.reserved[node]:
-            room = bool(rules.beside(self.tenant, self.nodes[[position]], 1)[0])
         tightness = int(capacity.whole[node]) if shape.quota_milli else free[0]
-        self.order[position] = int(cost) * _TIGHTEST + tightness if room else NO_ROOM
+        return int(cost + LAST_RESORT if last else cost) * _TIGHTEST + int(tightness)
+
+    def _is_welcome(self, rules: Feasibility, node: int) -> bool:
+        """True if the tenant may use a node that has room, beside what is freed and reserved there."""
+        tenant, timeline = self.tenant, rules.timeline
+        if not rules.capacity.usable[node]:
+            return False
+        if rules.preemption_ranks.least[tenant.claim, node] > tenant.rank:
+            here = np.array([node], dtype=np.int64)
+            if not rules.has_room_beside_freed(tenant, here)[0]:
+                return False
+        if timeline is None or not timeline.reserved[node]:
+            return True
+        return bool(rules.beside(tenant, np.array([node], dtype=np.int64), 1)[0])

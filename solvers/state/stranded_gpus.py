@@ -86,15 +86,12 @@ class StrandedGpus:
     def added_to_one(self, shape: Shape, gpus: int, free: list[int], node: int) -> float:
         """The same for a single node, twenty times as fast as an array of one."""
         per_gpu, per_amount = self._rows[node]
-        scarcest = min(
-            amount * per + lacking for amount, (per, lacking) in zip(free, per_amount, strict=True)
-        )
+        scarcest = scarcest_then = math.inf
+        for amount, taken, (per, lacking) in zip(free, shape.amounts, per_amount, strict=True):
+            scarcest = min(scarcest, amount * per + lacking)
+            scarcest_then = min(scarcest_then, (amount - taken) * per + lacking)
         before = max(self._least, gpus * per_gpu - scarcest)
-        scarcest = min(
-            (amount - taken) * per + lacking
-            for amount, taken, (per, lacking) in zip(free, shape.amounts, per_amount, strict=True)
-        )
-        after = max(self._least, (gpus - shape.quota_milli) * per_gpu - scarcest)
+        after = max(self._least, (gpus - shape.quota_milli) * per_gpu - scarcest_then)
         return float(math.floor((after * after - before * before) * COST_SCALE + 0.5))
 
     def imbalance(self, shape: Shape, gpus: Ints, free: Ints, nodes: Ints) -> Floats:

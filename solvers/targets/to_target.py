@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
 from gpuplan.models.plan.solution import DesiredState, LaterStart
 from gpuplan.models.problem.jobs import ClassRole
-from gpuplan.models.units import MILLI, print_milli
+from gpuplan.models.units import MILLI
 from gpuplan.solvers.heuristics import coscheduled_groups
 from gpuplan.solvers.state.assignment import ReplicaSite
 from gpuplan.solvers.state.constraints.capacity import choose_gpus
@@ -162,10 +162,11 @@ def replica_of(problem: Problem, job_class: JobClass, site: ReplicaSite, node: s
     shares = (_share(gpu, shape.gpu_milli or MILLI) for gpu in sorted(site.gpus))
     in_order = sorted(site.slices, key=lambda part: (part[0], part[2]))
     slices = (MigSlice(index=gpu, profile=profile, start=start) for gpu, profile, start in in_order)
-    return Replica(
+    # All of it comes from values that were checked before.
+    return Replica.model_construct(
         node=node,
         gpus=(*shares, *slices),
-        cpu_milli=print_milli(cpu_milli),  # constructors take cores
+        cpu_milli=cpu_milli,
         memory_mib=memory_mib,
         disk_mib=disk_mib,
         resources={

@@ -86,8 +86,12 @@ def gang(case: Context) -> Iterator[Violation]:
 
 def request(case: Context) -> Iterator[Violation]:
     """Each new replica holds exactly the request, with whole GPUs on distinct indices."""
+    asked: dict[int, tuple[list[str], dict[str, int]]] = {}
     for job, occupant in case.arrivals:
-        wanted_gpus, wanted = _requested_gpus(job.request), _requested_amounts(job.request)
+        # Jobs of one snapshot share equal requests.
+        if (known := asked.get(id(job.request))) is None:
+            known = asked[id(job.request)] = _requested_gpus(job.request), _requested_amounts(job.request)
+        wanted_gpus, wanted = known
         for number in occupant.new:
             replica = occupant.placement.replicas[number]
             held_gpus, held = _held_gpus(replica), amounts_by_unit(replica)

@@ -58,9 +58,11 @@ class QueueQuotas(Constraint):
 
     def headroom_now(self, job_class: JobClass, option: Option, replicas: int) -> int:
         """The same for this instant alone."""
-        asked = job_class.shape.quota.times(replicas)
-        if not any(asked):
+        asked = job_class.shape.quota
+        if not self.quota.is_limited or not any(asked):
             return UNLIMITED
+        if replicas != 1:
+            asked = asked.times(replicas)
         known = job_class.role is ClassRole.MOVE
         # Many classes in a row ask about the same queue.
         key = job_class.queue, option.gpu_model, known, job_class.rank, job_class.claim

@@ -68,6 +68,10 @@ class QuotaLedger:
 
     def __init__(self, problem: Problem) -> None:
         self._budgets = problem.budgets
+        self.is_limited = any(
+            most is not None for budget in problem.budgets for most in (*budget.limit, *budget.firm)
+        )
+        """True if some queue has a limit."""
         self._usage = [budget.usage_up_the_tree(list(budget.own)) for budget in problem.budgets]
         self._newcomers = [[0] * len(problem.queues) for _ in problem.budgets]
         """
