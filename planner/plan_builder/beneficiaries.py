@@ -55,7 +55,8 @@ class Beneficiaries:
 
     def waited_for(self, step: JobStep) -> tuple[JobStep, ...]:
         """The changes of jobs that a step waits for, though it takes no place of theirs; in their order."""
-        earlier = (self._steps[id_] for id_ in step.after if id_ not in step.places_of)
+        # Releases are waited for as well, but are not among the steps.
+        earlier = (self._steps.get(id_) for id_ in step.after if id_ not in step.places_of)
         return tuple(each for each in earlier if isinstance(each, JobStep))
 
     def served(self, step: LayoutStep) -> tuple[str, ...]:

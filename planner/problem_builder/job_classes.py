@@ -137,8 +137,8 @@ class Classifier:
             members[id(key), job.name if alone else "", kind].append(candidate)
         by_id = {id(key): key for key in keys}
         return [
-            _Draft(candidates, by_id[key], options)
-            for (key, *_), candidates in members.items()
+            _Draft(candidates, (by_id[key], name), options)
+            for (key, name, _), candidates in members.items()
             if (options := self._options(candidates[0]))
         ]
 
