@@ -154,7 +154,7 @@ class ReleasedResources:
     """Quota and rack power that the changes of one plan release."""
 
     changes: PlanChanges
-    _parts: dict[str, ReleasedPart | None] = field(default_factory=dict)
+    _parts: dict[str, ReleasedPart | None] = field(default_factory=dict, init=False, repr=False)
 
     def released_part(self, change: JobChange) -> ReleasedPart | None:
         """Quota or power that other jobs would lack without this change; None if they would lack none."""

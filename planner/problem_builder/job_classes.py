@@ -120,25 +120,24 @@ class Classifier:
         """Jobs with some feasible slot when the other jobs are ignored, grouped by equal keys."""
         tied = self._readiness.interdependent
         members: dict[Any, list[JobCandidate]] = defaultdict(list)
-        keys: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-        of_plain: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        keys: dict[tuple[Any, ...], int] = {}
+        of_plain: dict[tuple[Any, ...], int] = {}
         for candidate in waiting:
             job = candidate.job
             alone = job.name in tied or self._promises.is_promised(job) or self._promises.is_starving(job)
-            # Most jobs of a long queue differ in their name alone. Equal keys are one object, told apart by
-            # its identity: to hash a key takes as long as to make it.
-            key = None if (plain := job.plain_key) is None else of_plain.get(plain)
-            if key is None:
-                key = self._key(candidate)
-                key = keys.setdefault(key, key)
+            # Most jobs of a long queue differ in their name alone. Keys are numbered: to hash one takes as
+            # long as to make it.
+            number = None if (plain := job.plain_key) is None else of_plain.get(plain)
+            if number is None:
+                number = keys.setdefault(self._key(candidate), len(keys))
                 if plain is not None:
-                    of_plain[plain] = key
+                    of_plain[plain] = number
             kind = self._timing.kind(job, self._readiness.earliest(job.name))
-            members[id(key), job.name if alone else "", kind].append(candidate)
-        by_id = {id(key): key for key in keys}
+            members[number, job.name if alone else "", kind].append(candidate)
+        known = list(keys)
         return [
-            _Draft(candidates, (by_id[key], name), options)
-            for (key, name, _), candidates in members.items()
+            _Draft(candidates, (known[number], name), options)
+            for (number, name, _), candidates in members.items()
             if (options := self._options(candidates[0]))
         ]
 

@@ -185,7 +185,7 @@ def test_a_window_has_at_most_sixty_steps(api, over, step):
 
 @pytest.mark.slow
 def test_two_thousand_gpus_take_little_memory():
-    """About 12 MB."""
+    """About 22 MB."""
     api = Api(NOW)
     for number in range(2_000):
         host, index = f"n{number // 8}", number % 8
