@@ -60,6 +60,7 @@ class Noun(BaseModel):
         validate_by_alias=True,
         serialize_by_alias=True,
         validate_default=False,
+        defer_build=True,
     )
 
     _values: ClassVar[itemgetter[Any]]

@@ -31,6 +31,17 @@ def test_help_imports_nothing_heavy():
     assert shown.stdout == "[]\n"
 
 
+def test_a_plan_imports_no_data_frames(quickstart):
+    script = (
+        "import sys; from click.testing import CliRunner; from gpuplan.planner.cli import cli\n"
+        f"assert CliRunner().invoke(cli, ['plan', {str(quickstart)!r}]).exit_code == 0\n"
+        "print([name for name in ('pandas', 'ortools', 'pulp') if name in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert shown.stdout == "[]\n"
+
+
 def test_snapshot_flows_through_a_pipe(quickstart):
     snapshot = "".join(
         (quickstart / name).read_text() + "\n---\n" for name in ("cluster.yaml", "queues.yaml", "jobs.yaml")
