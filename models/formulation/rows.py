@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -118,13 +119,15 @@ def row(
     lower: int | None = None,
     upper: int | None = None,
 ) -> Row:
-    """Make a row from single terms; terms of the same column are added up."""
+    """Make a row from single terms; terms of the same column are added up, zeros dropped; see `_reduced`."""
     merged: dict[int, int] = {}
     for column, coefficient in terms:
         merged[column] = merged.get(column, 0) + coefficient
+    # Most rows are short: numpy would take several times as long to look for zeros and the divisor.
+    merged = {column: coefficient for column, coefficient in merged.items() if coefficient}
     columns = np.fromiter(merged.keys(), dtype=np.int64, count=len(merged))
     coefficients = np.fromiter(merged.values(), dtype=np.int64, count=len(merged))
-    return row_of_arrays(family, key, columns, coefficients, lower=lower, upper=upper)
+    return _reduced(family, key, columns, coefficients, math.gcd(*merged.values()), lower, upper)
 
 
 def row_of_arrays(
@@ -136,27 +139,38 @@ def row_of_arrays(
     lower: int | None = None,
     upper: int | None = None,
 ) -> Row:
-    """
-    Make a row from arrays of columns and coefficients; terms of the same column are added up, zeros dropped.
-
-    All coefficients are divided by their greatest common divisor, and the bounds are rounded inwards, which
-    is valid for integer columns. This gives smaller numbers and a tighter row.
-    """
+    """Make a row from arrays of columns and coefficients, as `row` does from terms."""
     distinct, position = np.unique(columns, return_inverse=True)
     if len(distinct) < len(columns):
         added = np.zeros(len(distinct), dtype=np.int64)
         np.add.at(added, position, coefficients)
         columns, coefficients = distinct, added
     used = np.flatnonzero(coefficients)
-    divisor = max(1, int(np.gcd.reduce(coefficients[used], initial=0)))
-    return Row(
-        family,
-        key,
-        columns[used],
-        coefficients[used] // divisor,
-        None if lower is None else -(-lower // divisor),
-        None if upper is None else upper // divisor,
-    )
+    columns, coefficients = columns[used], coefficients[used]
+    divisor = int(np.gcd.reduce(coefficients, initial=0))
+    return _reduced(family, key, columns, coefficients, divisor, lower, upper)
+
+
+def _reduced(
+    family: str,
+    key: tuple[str | int, ...],
+    columns: Ints,
+    coefficients: Ints,
+    divisor: int,
+    lower: int | None,
+    upper: int | None,
+) -> Row:
+    """
+    Make a row with all coefficients divided by their greatest common divisor, and bounds rounded inwards.
+
+    Rounding is valid for integer columns. This gives smaller numbers and a tighter row. Without coefficients
+    `divisor` is 0.
+    """
+    if divisor > 1:
+        coefficients = coefficients // divisor
+        lower = None if lower is None else -(-lower // divisor)
+        upper = None if upper is None else upper // divisor
+    return Row(family, key, columns, coefficients, lower, upper)
 
 
 def undominated(rows: Iterable[Row], most: Ints) -> list[Row]:
