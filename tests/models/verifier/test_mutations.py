@@ -12,6 +12,7 @@ from pkgutil import walk_packages
 from types import ModuleType
 
 import pytest
+from hypothesis import is_hypothesis_test
 
 from gpuplan.models import verifier
 from gpuplan.models.plan.violation import Rule
@@ -57,11 +58,12 @@ def compiled(name):
 
 
 def examples(name):
-    """The tests of one file, as functions."""
+    """The tests of one file, as functions; properties come last, as most bugs fail a short example too."""
     module = ModuleType(f"examples_of_{name}")
     module.__file__ = str(compiled(name).co_filename)
     exec(compiled(name), vars(module))
-    return [value for key, value in vars(module).items() if key.startswith("test_")]
+    found = [value for key, value in vars(module).items() if key.startswith("test_")]
+    return sorted(found, key=is_hypothesis_test)
 
 
 def some_example_fails(name):
