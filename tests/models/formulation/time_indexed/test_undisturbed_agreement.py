@@ -39,7 +39,7 @@ from tests.support.strategies.schedule_instances import tempting
 pytestmark = pytest.mark.slow
 
 EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
-SEEDS = range(120 if EVERY_SEED else 60)
+SEEDS = range(120 if EVERY_SEED else 40)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,7 +178,7 @@ def test_what_is_reserved_after_stops_breaks_no_rule():
         count, violations = reserved(each, random.Random(each.seed))
         assert violations == (), each.seed
         planned += count
-    assert planned >= 20, planned
+    assert planned >= (20 if EVERY_SEED else 10), planned
 
 
 def test_placing_without_the_rule_is_noticed(monkeypatch):
