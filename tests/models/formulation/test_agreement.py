@@ -82,7 +82,7 @@ RANDOM_TARGETS, LEGAL_TARGETS = 4, 2
 
 EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 SAMPLES, WITH_BUDGETS = (380, 320) if EVERY_SEED else (240, 200)
-"""Number of instances; from the second on, disruption budgets often bind."""
+"""Number of instances, and the first of those in which disruption budgets often bind."""
 
 
 @cache
