@@ -149,39 +149,38 @@ class RollbackSearch:
         PlannerError
             Rules are broken without promised starts too.
         """
-        found = broken
-        out: dict[str, tuple[list[int], Violation]] = {}
-        while found:
-            promised = self._slots.keys() - self._accepted.places.keys()
-            named = {name: each for each in found for name in _names_in(each) if name in promised}
-            named = named or dict.fromkeys(promised, found[0])
-            if not named:
-                listed = "\n".join(f"  {violation}" for violation in broken[:5])
-                raise PlannerError(
-                    f"the cluster as it is needs another plan first, since rules would be broken:\n{listed}\n"
-                    "Run `gpuplan plan`, apply it, and roll back then."
-                )
-            for name, violation in sorted(named.items()):
-                if len(slots := self._slots.pop(name)) > 1:
+        left, out = broken, dict[str, list[int]]()
+        why: dict[str, Violation] = {}
+        while left and self._slots:
+            named = {name: each for each in left for name in self._promised_in(each)}
+            for name, violation in sorted((named or dict.fromkeys(self._slots, left[0])).items()):
+                why[name], slots = violation, self._slots.pop(name)
+                if len(slots) > 1:
                     self._slots[name] = slots[1:]
                 else:
-                    out[name] = slots, violation
-            found = self._violations(Changed())
-        for name, (slots, violation) in out.items():
-            # Of two that exclude each other one may stay.
+                    out[name] = slots
+            left = self._violations(Changed())
+        for name, slots in out.items():
+            # Of two that exclude each other one may stay; and one that could be kept must be.
             self._slots[name] = slots
-            if self._violations(Changed()):
+            if (broken_with := self._violations(Changed())) and len(broken_with) >= len(left):
                 del self._slots[name]
-                text = f"its promised start is impossible now ({_told(violation)}); the next plan changes it"
-                self._stays.append(
-                    StayingChange(
-                        action=PROMISES,
-                        subject=f"job {name}",
-                        code=StaysCode.RULE,
-                        rule=violation.rule,
-                        text=text,
-                    )
-                )
+                text = f"its promised start is impossible now ({_told(why[name])}); the next plan changes it"
+                stays = StayingChange(action=PROMISES, subject=f"job {name}", code=StaysCode.RULE, text=text)
+                self._stays.append(stays.model_copy(update={"rule": why[name].rule}))
+            else:
+                left = broken_with
+        if left:
+            listed = "\n".join(f"  {violation}" for violation in broken[:5])
+            raise PlannerError(
+                f"the cluster as it is needs another plan first, since rules would be broken:\n{listed}\n"
+                "Run `gpuplan plan`, apply it, and roll back then."
+            )
+
+    def _promised_in(self, violation: Violation) -> set[str]:
+        """Jobs with promised starts that a violation is about, or else those that it names."""
+        own = {violation.subject.removeprefix("job ").partition(" ")[0]} & self._slots.keys()
+        return own or {word.strip(",;") for word in violation.found.split()} & self._slots.keys()
 
     def _accept(self, reversals: Sequence[Reversal]) -> None:
         """Accept as many as are legal; again, while one that was accepted may have made others legal."""
@@ -399,12 +398,6 @@ def _forbidden(reversal: Reversal, broken: Iterable[Violation]) -> StayingChange
 
 def _told(violation: Violation) -> str:
     return f"rule {violation.rule}: {violation.subject}: found {violation.found}, allowed {violation.allowed}"
-
-
-def _names_in(violation: Violation) -> Iterator[str]:
-    """What may be the names of jobs in a violation."""
-    yield violation.subject.removeprefix("job ").partition(" ")[0]
-    yield from (word.strip(",;") for word in violation.found.split())
 
 
 def _joined(reversal: Reversal, helpers: Iterable[Reversal]) -> Changed:
