@@ -114,7 +114,7 @@ def _bounded(search: EpochSearch, *, wanted: bool, exact: bool = True) -> Soluti
     """
     The result; with a bound from multipliers found here, if no solver had the time to report any.
 
-    Where that takes long, whoever interrupts the search does not wait for it.
+    Where that takes long, an interrupted search goes without.
     """
     limits, exempt = search.limits, search.limits.deterministic
     if search.ended is StopReason.INTERRUPTED or not exact:

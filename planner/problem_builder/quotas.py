@@ -140,7 +140,7 @@ class Reclaiming:
     """Reclaim rules of one snapshot."""
 
     def __init__(self, snapshot: Snapshot, policy: Policy, usage: Usage | None = None) -> None:
-        """`usage` is what the jobs directly in each queue hold, as after a plan; by default as in the snapshot."""
+        """`usage` is what the jobs directly in each queue hold; by default as in the snapshot."""
         self._snapshot, self._policy = snapshot, policy
         self._queues = {queue.name: queue for queue in snapshot.queues}
         self._usage = allocations_of(snapshot).usage if usage is None else usage

@@ -97,7 +97,7 @@ def test_which_jobs_may_be_reclaimed_and_which_queue_owes():
 
 
 def test_a_queue_owes_what_it_borrows_once_the_plan_is_carried_out():
-    """Of two jobs of a queue without a quota one leaves for the owner of the quota; another comes and borrows."""
+    """A job of a queue without a quota leaves for the owner of one; a job of another queue comes."""
     queues = [queue("q", nominal=8), queue("r"), queue("new")]
     jobs = [
         old("gone", *range(8), queue="r"),
