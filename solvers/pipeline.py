@@ -107,13 +107,18 @@ def solve_stage(
         if search.best.solver == NO_SOLVER:
             raise
         search.ended = StopReason.INTERRUPTED
-    return _bounded(search, wanted=exact and not enough)
+    return _bounded(search, wanted=not enough, exact=exact)
 
 
-def _bounded(search: EpochSearch, *, wanted: bool) -> Solution:
-    """The result; with a bound from multipliers found here, if no solver had the time to report any."""
-    limits = search.limits
-    exempt = limits.deterministic or search.ended is StopReason.INTERRUPTED
+def _bounded(search: EpochSearch, *, wanted: bool, exact: bool = True) -> Solution:
+    """
+    The result; with a bound from multipliers found here, if no solver had the time to report any.
+
+    Where that takes long, an interrupted search goes without.
+    """
+    limits, exempt = search.limits, search.limits.deterministic
+    if search.ended is StopReason.INTERRUPTED or not exact:
+        exempt = len(search.problem.nodes) >= limits.params.portfolio.many_nodes
     if wanted and not (exempt or search.has_dual_bound or search.proven):
         with search.phase("bound"):
             budget = limits.budget(time.monotonic() + limits.reserved_for_bound)

@@ -167,15 +167,17 @@ class ReservationWindows:
         The matching nodes of a reservation with `count`, by usability and cost to other jobs.
 
         Last come nodes that accept no jobs, before them nodes closed to the owners by another window. The
-        rest is ordered by the loss of other jobs that run, or are promised to run, into the span.
+        rest is ordered by the loss of other jobs that run, or are promised to run, into the span. Of equal
+        nodes those come first on which jobs of the owners run: a reservation in use keeps these.
         """
         begins, ends = span
-        lost = self._lost(reservation, span)
+        lost, in_use = self._lost(reservation, span)
         matching = [
             (
                 not node.schedulable and (node.ready or node.ready_at is None),
                 any(window.overlaps(begins, ends - begins) for window in self._by_node.get(node.name, ())),
                 lost.get(node.name, 0),
+                node.name not in in_use,
                 node.name,
             )
             for node in self._snapshot.cluster.nodes
@@ -184,12 +186,19 @@ class ReservationWindows:
         ]
         return [name for *_, name in sorted(matching)[: reservation.count]]
 
-    def _lost(self, reservation: Reservation, span: Span) -> dict[str, int]:
-        """Loss of other jobs on each node in a span, in points; far more if a job may not be preempted."""
+    def _lost(self, reservation: Reservation, span: Span) -> tuple[dict[str, int], set[str]]:
+        """
+        Loss of other jobs on each node in a span, in points, and the nodes on which jobs of the owners run.
+
+        The loss is far more if a job may not be preempted.
+        """
         begins, ends = span
         lost: dict[str, int] = defaultdict(int)
+        in_use = set[str]()
         for job in self._snapshot.jobs:
             if self.owns(job, reservation):
+                if job.running and self._durations.remaining(job) > begins:
+                    in_use |= {replica.node for replica in job.running.replicas}
                 continue
             replicas: tuple[Replica, ...] = ()
             price = 1
@@ -203,4 +212,4 @@ class ReservationWindows:
                     replicas = job.promise.replicas
             for name in sorted({replica.node for replica in replicas}):
                 lost[name] += price
-        return lost
+        return lost, in_use

@@ -146,7 +146,8 @@ def first_start(job: ListedJob, choices: Iterable[Choice], free: FreeGpus, short
     Where and when a job completes first; each of the choices has room for it in the end.
 
     A job of one replica gets the node with the fewest free GPUs then, a gang the first nodes of one model.
-    All jobs of its size that follow hold GPUs for at least `shortest` seconds.
+    All jobs of its size that follow hold GPUs for at least `shortest` seconds. `free.first` notes what
+    none of them need look at again; what is free stays as it is.
     """
     if job.replicas == 1:
         start = _first_place(job, choices, free, shortest)

@@ -112,7 +112,7 @@ class OtherClusterError(StalePlanError):
             f"Plan {plan_id} is for another cluster.\n"
             f"{wrapped(f'  expected: {_cluster_in_words(meant)}', indent=12)}\n"
             f"{wrapped(f'  found:    {_cluster_in_words(found)}', indent=12)}\n"
-            "Apply it to the cluster that it was made for, or run `gpuplan plan` with a snapshot of this one."
+            "Use it for the cluster that it was made for, or run `gpuplan plan` with a snapshot of this one."
         )
 
 

@@ -143,7 +143,7 @@ def explain_queue(plan: Plan, name: str) -> QueueExplanation:
     waiting = [job for job in plan.snapshot.jobs if job.queue in family and job.name in reasons]
     running = [job for job in plan.snapshot.jobs if job.queue in family and job.name in ground.placed]
     quotas = tuple(_quotas(queue, waiting, ground))
-    reclaiming = Reclaiming(plan.snapshot, plan.rules)
+    reclaiming = Reclaiming(plan.snapshot, plan.rules, ground.outlook.holds.usage(0))
     reclaimable = list(_reclaimable(plan, queue, family, reclaiming, ground))
     candidates = _short_of_quota(queue, waiting, ground)
     starter = _one_more(queue, candidates, ground)

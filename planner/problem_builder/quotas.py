@@ -139,10 +139,11 @@ class _Share(NamedTuple):
 class Reclaiming:
     """Reclaim rules of one snapshot."""
 
-    def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
+    def __init__(self, snapshot: Snapshot, policy: Policy, usage: Usage | None = None) -> None:
+        """`usage` is what the jobs directly in each queue hold; by default as in the snapshot."""
         self._snapshot, self._policy = snapshot, policy
         self._queues = {queue.name: queue for queue in snapshot.queues}
-        self._usage = allocations_of(snapshot).usage
+        self._usage = allocations_of(snapshot).usage if usage is None else usage
         self._nominal = policy.disruption.reclaim
         self._resources = frozenset(gpu_resources(snapshot.queues))
         self._paths: dict[str, list[_Level]] = {}

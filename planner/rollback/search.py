@@ -7,9 +7,9 @@ rollback of which everything is legal is judged once.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.cluster import rack_of
@@ -24,6 +24,7 @@ from gpuplan.models.queue import root_queue
 from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import MILLI
 from gpuplan.models.verifier.verify import Verifier
+from gpuplan.planner.action_marks import PROMISES
 from gpuplan.planner.analysis.target_cluster import Changed
 from gpuplan.planner.rollback.reversals import Reversal, staying
 from gpuplan.planner.text_format import join_first_names, join_jobs
@@ -69,6 +70,7 @@ class RollbackSearch:
         self._refused: dict[str, tuple[Reversal, tuple[Violation, ...]]] = {}
         self._stays: list[StayingChange] = []
         self._trials = _MOST_TRIALS
+        self._slots = {name: slots for name, slots in self._slots_of_promises() if slots}
         self._racks = {node.name: rack_of(node) for node in live.cluster.nodes}
         self._holders: dict[tuple[str, int], list[tuple[str, GpuShare | MigSlice]]] = defaultdict(list)
         for placed in live.running_placements:
@@ -86,11 +88,7 @@ class RollbackSearch:
             The cluster breaks a rule even if nothing is undone.
         """
         if broken := self._violations(Changed()):
-            listed = "\n".join(f"  {violation}" for violation in broken[:5])
-            raise PlannerError(
-                f"the cluster as it is needs another plan first, since rules would be broken:\n{listed}\n"
-                "Run `gpuplan plan`, apply it, and roll back then."
-            )
+            self._leave_out_promises(broken)
         wishes = self._wishes
         self._accept(wishes.nodes)
         self._accept(list(self._with_their_needs()))
@@ -125,15 +123,64 @@ class RollbackSearch:
 
     def _promised_starts(self, placed: dict[str, Placement]) -> Iterator[LaterStart]:
         """The promised starts that the cluster has, which a rollback leaves as they are."""
-        edges = TimeSlots.of(self._policy.horizon, self._live.taken_at).edges[:-1]
-        slots = {
-            self._live.taken_at + timedelta(seconds=edge): slot for slot, edge in enumerate(edges) if slot
-        }
         for job in self._live.jobs:
-            if job.promise and job.running is None and not job.withheld and job.name not in placed:
-                slot = slots.get(job.promise.start)
-                if slot is not None:
-                    yield LaterStart(job.name, slot, job.promise.replicas)
+            if (slots := self._slots.get(job.name)) and job.promise and job.name not in placed:
+                yield LaterStart(job.name, slots[0], job.promise.replicas)
+
+    def _slots_of_promises(self) -> Iterator[tuple[str, list[int]]]:
+        """By pending job, the slot in which its promised start is, and the last one that is not too late."""
+        horizon, now = self._policy.horizon, self._live.taken_at
+        edges = TimeSlots.of(horizon, now).edges
+        for job in self._live.jobs:
+            if job.promise is None or job.running is not None or job.withheld:
+                continue
+            start = (job.promise.start - now).total_seconds()
+            dues = (start, start + horizon.backfill.max_delay)
+            found = [bisect_right(edges, due) - 1 for due in dues if due < edges[-1]]
+            if found and found[0] >= 1:
+                yield job.name, sorted(set(found))
+
+    def _leave_out_promises(self, broken: tuple[Violation, ...]) -> None:
+        """
+        Leave out promised starts that the cluster as it is cannot keep: those that a violation names.
+
+        Raises
+        ------
+        PlannerError
+            Rules are broken without promised starts too.
+        """
+        left, out = broken, dict[str, list[int]]()
+        why: dict[str, Violation] = {}
+        while left and self._slots:
+            named = {name: each for each in left for name in self._promised_in(each)}
+            for name, violation in sorted((named or dict.fromkeys(self._slots, left[0])).items()):
+                why[name], slots = violation, self._slots.pop(name)
+                if len(slots) > 1:
+                    self._slots[name] = slots[1:]
+                else:
+                    out[name] = slots
+            left = self._violations(Changed())
+        for name, slots in out.items():
+            # Of two that exclude each other one may stay; and one that could be kept must be.
+            self._slots[name] = slots
+            if (broken_with := self._violations(Changed())) and len(broken_with) >= len(left):
+                del self._slots[name]
+                text = f"its promised start is impossible now ({_told(why[name])}); the next plan changes it"
+                stays = StayingChange(action=PROMISES, subject=f"job {name}", code=StaysCode.RULE, text=text)
+                self._stays.append(stays.model_copy(update={"rule": why[name].rule}))
+            else:
+                left = broken_with
+        if left:
+            listed = "\n".join(f"  {violation}" for violation in broken[:5])
+            raise PlannerError(
+                f"the cluster as it is needs another plan first, since rules would be broken:\n{listed}\n"
+                "Run `gpuplan plan`, apply it, and roll back then."
+            )
+
+    def _promised_in(self, violation: Violation) -> set[str]:
+        """Jobs with promised starts that a violation is about, or else those that it names."""
+        own = {violation.subject.removeprefix("job ").partition(" ")[0]} & self._slots.keys()
+        return own or {word.strip(",;") for word in violation.found.split()} & self._slots.keys()
 
     def _accept(self, reversals: Sequence[Reversal]) -> None:
         """Accept as many as are legal; again, while one that was accepted may have made others legal."""
@@ -345,8 +392,12 @@ def _forbidden(reversal: Reversal, broken: Iterable[Violation]) -> StayingChange
     """The reversal with the violation that is about it, or the first one."""
     found = tuple(broken)
     own = next((each for each in found if each.subject.startswith(reversal.subject)), found[0])
-    text = f"rule {own.rule}: {own.subject}: found {own.found}, allowed {own.allowed}"
+    text = _told(own)
     return staying(reversal, StaysCode.RULE, text).model_copy(update={"rule": own.rule})
+
+
+def _told(violation: Violation) -> str:
+    return f"rule {violation.rule}: {violation.subject}: found {violation.found}, allowed {violation.allowed}"
 
 
 def _joined(reversal: Reversal, helpers: Iterable[Reversal]) -> Changed:

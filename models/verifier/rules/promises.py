@@ -34,7 +34,8 @@ def promises(case: Context) -> Iterator[Violation]:
     longer suit it or are closed, it depends on jobs that are still pending, or its resources are held by
     running jobs as they run now, or by other promised jobs, either as promised or as planned. Doubtful cases
     are not violations: jobs with anti-affinity exclude each other regardless of time, and so do a share of a
-    GPU and a request for the whole GPU.
+    GPU and a request for the whole GPU. A start that is due now is none of a rollback, which starts only what
+    its plan had stopped.
     """
     if case.time.slots.count == 1 or not any(job.promise for job in case.snapshot.jobs):
         return
@@ -58,7 +59,8 @@ class _PromiseBook:
 
     def missed_second(self, job: Job) -> int | None:
         """The second by which a job should start and does not; None if it does or has no promise."""
-        if job.promise is None or self._slot(job) is None:
+        slot = self._slot(job)
+        if job.promise is None or slot is None or (slot == 0 and self._case.undo.jobs):
             return None
         due = self._due(job.promise)
         start = self._time.starts.get(job.name)

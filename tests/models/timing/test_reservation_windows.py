@@ -104,6 +104,8 @@ def test_nodes_are_chosen_among_those_that_are_free_by_then():
     assert chosen(runs(left=5)) == ["n1", "n2"]
     assert chosen(runs(left=2)) == ["n0", "n1"]
     assert chosen(runs(left=5, user="eve"), users=("eve",)) == ["n0", "n1"]
+    assert chosen(runs(left=5, user="eve", node="n3"), users=("eve",)) == ["n0", "n3"]
+    assert chosen(runs(left=2, user="eve", node="n3"), users=("eve",)) == ["n0", "n1"]
     assert chosen(runs(left=5), promised) == ["n2", "n3"]
     assert chosen(runs(left=5), before) == ["n1", "n2"]
 

@@ -9,7 +9,7 @@ from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.planner.explain.queue import explain_queue
 from gpuplan.planner.render.explain_node_queue import queue_text
 from gpuplan.planner.render.style import Style
-from tests.support.builders.build import job, queue, replica, snapshot
+from tests.support.builders.build import job, node, queue, replica, snapshot
 from tests.support.harness.explain_helpers import CALM, greedy_plan
 
 LAYOUT = Style(width=80, ascii_only=True)
@@ -94,6 +94,22 @@ def test_which_jobs_may_be_reclaimed_and_which_queue_owes():
     assert not lender.may_be_reclaimed
     assert borrower.may_be_reclaimed
     assert borrower.reclaimable == ()
+
+
+def test_a_queue_owes_what_it_borrows_once_the_plan_is_carried_out():
+    """A job of a queue without a quota leaves for the owner of one; a job of another queue comes."""
+    queues = [queue("q", nominal=8), queue("r"), queue("new")]
+    jobs = [
+        old("gone", *range(8), queue="r"),
+        job("owner", gpus=8, queue="q"),
+        job("comes", gpus=1, queue="new", node_selector={"x": "y"}),
+    ]
+    world = snapshot(nodes=[node("n0"), node("n1", gpus=1, labels={"x": "y"})], queues=queues, jobs=jobs)
+    plan = greedy_plan(world, Policy())
+    assert {placed.job for placed in plan.placements} == {"owner", "comes"}
+
+    assert not explain_queue(plan, "r").may_be_reclaimed
+    assert explain_queue(plan, "new").may_be_reclaimed
 
 
 @pytest.mark.parametrize(("nominal", "owes"), [(0, False), (1, True)])

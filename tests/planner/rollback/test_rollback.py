@@ -130,6 +130,53 @@ def test_a_promise_that_the_plan_withdrew_does_not_come_back(site):
     )
 
 
+@pytest.mark.parametrize("left", [1, 3])
+def test_a_promise_that_the_cluster_cannot_keep_any_more_is_left_out_and_told(site, left):
+    """The job on its node runs for longer than expected; the other promise stays."""
+    slow = job("slow", gpus=8, at=[replica("n1", gpus=range(8))], expected_duration=(1 + left) * 3600)
+    late, other = (
+        job(name, gpus=8, expected_duration="1h").model_copy(update={"promise": promise(hours, there)})
+        for name, hours, there in (("late", 2, replica("n1", gpus=range(8))), ("other", 3, HELD))
+    )
+    short = {"expected_duration": "1h"}
+    plan = one_for_another(low=short, high=short, policy=AHEAD)
+    there = site(plan)
+    world = there.live.snapshot()
+    nodes = (*world.cluster.nodes, node("n1"))
+    live = world.model_copy(
+        update={
+            "jobs": (*world.jobs, slow, late, other),
+            "cluster": world.cluster.model_copy(update={"nodes": nodes}),
+        }
+    )
+
+    back = roll_back(plan, applied_by_log(plan, live, there.log), created_at=NOW)
+
+    assert_legal(back)
+    assert ids(back) == ["preempt/high", "start/low"]
+    assert {each.job for each in back.planned} == ({"other"} if left == 3 else {"late", "other"})
+    assert told(back).get("job late") == (StaysCode.RULE if left == 3 else None)
+
+
+def test_a_start_that_is_due_by_now_is_left_to_the_next_plan(site):
+    plan = one_for_another(policy=AHEAD)
+    there = site(plan)
+    world = there.live.snapshot()
+    due = job("due", gpus=8).model_copy(update={"promise": promise(0, replica("n1", gpus=range(8)))})
+    nodes = (*world.cluster.nodes, node("n1"))
+    live = world.model_copy(
+        update={
+            "jobs": (*world.jobs, due),
+            "cluster": world.cluster.model_copy(update={"nodes": nodes}),
+        }
+    )
+
+    back = roll_back(plan, applied_by_log(plan, live, there.log), created_at=NOW)
+
+    assert_legal(back)
+    assert ids(back) == ["preempt/high", "start/low"]
+
+
 @pytest.mark.parametrize("cut", [False, True])
 def test_a_promise_that_a_later_plan_withdrew_does_not_come_back(site, cut):
     """Nor if the first plan was cut before it recorded the promise that it kept."""
