@@ -1,11 +1,4 @@
-"""
-(C15) Stranded GPUs, and gang covers: valid inequalities, which lower the bound and forbid no plan.
-
-Gang covers are about capacity that gangs with a required domain can use on its nodes. In the linear
-relaxation a gang can be spread in small fractions over many domains, wherever a node is cheap. The rows that
-forbid this are too many to state. The model starts with those of the nodes that are the most expensive to
-clear, and a cutting plane loop adds the rows that a solution violates.
-"""
+"""(C15) Stranded GPUs, and gang covers: valid inequalities, which lower the bound and forbid no plan."""
 
 from __future__ import annotations
 
@@ -149,7 +142,10 @@ def _supply(x: Columns, cell: int, by_state: Ints) -> tuple[int, Ints, Ints]:
     return constant, columns, given
 
 
-# Gang covers.
+# Gang covers: capacity that gangs with a required domain can use on its nodes. In the linear relaxation a
+# gang can be spread in small fractions over many domains, wherever a node is cheap. The rows that forbid
+# this are too many to state. The model starts with those of the nodes that are the most expensive to clear,
+# and a cutting plane loop adds the rows that a solution violates.
 
 
 @dataclass(frozen=True, slots=True)

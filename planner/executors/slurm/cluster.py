@@ -35,9 +35,16 @@ from gpuplan.planner.executors.slurm.commands import (
     update,
 )
 from gpuplan.planner.executors.slurm.fence import PREFIX, Fences, fenced_nodes
-from gpuplan.planner.executors.slurm.job_steps import STOPS, has_promises, next_step, set_promises
-from gpuplan.planner.executors.slurm.node_steps import progress_of_node, request_node, unavailable
-from gpuplan.planner.sources.slurm.marks import Mark, Marks
+from gpuplan.planner.executors.slurm.steps import (
+    STOPS,
+    has_promises,
+    next_step,
+    progress_of_node,
+    request_node,
+    set_promises,
+    unavailable,
+)
+from gpuplan.planner.sources.slurm.managed import Mark, Marks
 from gpuplan.planner.sources.slurm.slurm import SLURM_CAN, read_slurm_live
 from gpuplan.planner.sources.slurm.values import hosts, name_of
 from gpuplan.planner.text_format import action_subject
