@@ -48,8 +48,7 @@ if TYPE_CHECKING:
         SimulatedRun,
         Simulation,
     )
-    from gpuplan.planner.whatif.compare import Comparison, Trial
-    from gpuplan.planner.whatif.job_outcomes import JobOutcomeChange, JobOutcomeKind
+    from gpuplan.planner.whatif.compare import Comparison, JobOutcomeChange, JobOutcomeKind, Trial
     from gpuplan.planner.whatif.measures import PlanFigures
     from gpuplan.planner.whatif.patch.scenario import Scenario
 
@@ -121,8 +120,7 @@ _HOMES = {
         "Scorecard",
         "Simulation",
     ),
-    "planner.whatif.compare": ("Comparison", "Trial"),
-    "planner.whatif.job_outcomes": ("JobOutcomeChange", "JobOutcomeKind"),
+    "planner.whatif.compare": ("Comparison", "JobOutcomeChange", "JobOutcomeKind", "Trial"),
     "planner.whatif.measures": ("PlanFigures",),
     "planner.whatif.patch.scenario": ("Scenario",),
 }

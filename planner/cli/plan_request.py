@@ -172,8 +172,8 @@ def open_workers(name: str, *, jobs: int | None, scheduler: str | None) -> Itera
 
 
 @contextmanager
-def count_progress(what: str, total: int) -> Iterator[Callable[[str], None]]:
-    """Show how many of `total` are done; yields the function to call with the name of each finished one."""
+def count_progress(total: int) -> Iterator[Callable[[str], None]]:
+    """Show how many of `total` plans are made; yields the function to call with the name of each."""
     if not shows_progress():
         yield lambda _: None
         return
@@ -183,10 +183,10 @@ def count_progress(what: str, total: int) -> Iterator[Callable[[str], None]]:
 
     columns = (SpinnerColumn(spinner()), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, Elapsed(), console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=total)
+        task = progress.add_task("planning", total=total)
 
         def ended(name: str) -> None:
-            progress.update(task, advance=1, description=progress_label(f"{what}: {name} is done"))
+            progress.update(task, advance=1, description=progress_label(f"planning: {name} is done"))
 
         yield ended
 

@@ -14,7 +14,7 @@ from gpuplan.models.units import MILLI, Count, Milli, Name, Timestamp, print_mil
 from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.analysis.job_changes import lost_gpu_hours
 from gpuplan.planner.analysis.policy_changes import changed_knobs
-from gpuplan.planner.whatif.job_outcomes import job_forecasts
+from gpuplan.planner.whatif.compare import job_forecasts
 from gpuplan.planner.whatif.runner import Variant, Workers, planned, run
 
 if TYPE_CHECKING:

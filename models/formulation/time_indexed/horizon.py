@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.formulation.columns import Columns
     from gpuplan.models.formulation.rows import Ints
-    from gpuplan.models.formulation.time_indexed.domain_blocks import BlockGang
-    from gpuplan.models.formulation.time_indexed.future_capacity import Area
+    from gpuplan.models.formulation.time_indexed.future_capacity import Area, BlockGang
     from gpuplan.models.formulation.time_indexed.time_variables import PresenceClass
     from gpuplan.models.problem.problem import Problem, QueueBudget
 

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from gpuplan.models.formulation.time_indexed.domain_blocks import BlockGang, DomainBlocks
 from gpuplan.models.formulation.time_indexed.early_release import EarlyReleases, balance_of
-from gpuplan.models.formulation.time_indexed.future_capacity import FutureCapacity
+from gpuplan.models.formulation.time_indexed.future_capacity import BlockGang, DomainBlocks, FutureCapacity
 from gpuplan.models.problem.jobs import ClassRole
 
 if TYPE_CHECKING:

@@ -147,7 +147,7 @@ def _recorded(given: dict[str, Any], kind: str, source: str, *, live: bool) -> t
         return with_notice(snapshot, notice), notice
     if source == SLURM:
         from gpuplan.planner.executors.slurm.cluster import SlurmCluster
-        from gpuplan.planner.executors.slurm.node_steps import announce
+        from gpuplan.planner.executors.slurm.steps import announce
 
         slurm = SlurmCluster()
         notice = notice_for(slurm.snapshot())

@@ -105,7 +105,7 @@ def _compared(question: PlanRequest, engine: Workers, scenarios: tuple[str, ...]
 
     with show_spinner("reading scenarios"):
         loaded = load_scenarios(scenarios, question.snapshot, question.policy)
-    with count_progress("planning", 1 + len(loaded)) as ended:
+    with count_progress(1 + len(loaded)) as ended:
         return compare(question.snapshot, question.policy, loaded, engine, seed=question.seed, ended=ended)
 
 
@@ -115,7 +115,7 @@ def _valued(
     from gpuplan.planner.whatif.sensitivity import equivalent_nodes_of, sensitivity
 
     kinds = equivalent_nodes_of(like, question.snapshot, source)
-    with count_progress("planning", 2 + len(kinds) * (1 + len(steps))) as ended:
+    with count_progress(2 + len(kinds) * (1 + len(steps))) as ended:
         return sensitivity(
             question.snapshot,
             question.policy,
@@ -282,7 +282,7 @@ def sweep_command(
     points = grid.apply(question.snapshot, question.policy)
     with (
         open_workers(engine, jobs=jobs, scheduler=scheduler) as chosen,
-        count_progress("planning", len(points)) as ended,
+        count_progress(len(points)) as ended,
     ):
         found = sweep(
             question.snapshot,

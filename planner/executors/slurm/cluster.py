@@ -24,6 +24,7 @@ from gpuplan.planner.executors.interface import (
     UnreachableError,
 )
 from gpuplan.planner.executors.job_steps import Deed, failed
+from gpuplan.planner.executors.slurm import steps
 from gpuplan.planner.executors.slurm.cluster_lock import ClusterLock
 from gpuplan.planner.executors.slurm.commands import (
     call,
@@ -35,9 +36,7 @@ from gpuplan.planner.executors.slurm.commands import (
     update,
 )
 from gpuplan.planner.executors.slurm.fence import PREFIX, Fences, fenced_nodes
-from gpuplan.planner.executors.slurm.job_steps import STOPS, has_promises, next_step, set_promises
-from gpuplan.planner.executors.slurm.node_steps import progress_of_node, request_node, unavailable
-from gpuplan.planner.sources.slurm.marks import Mark, Marks
+from gpuplan.planner.sources.slurm.managed import Mark, Marks
 from gpuplan.planner.sources.slurm.slurm import SLURM_CAN, read_slurm_live
 from gpuplan.planner.sources.slurm.values import hosts, name_of
 from gpuplan.planner.text_format import action_subject
@@ -159,9 +158,9 @@ class SlurmCluster:
         for key, kind in kinds.items():
             subject = subject_of(key)
             if kind == PROMISES:
-                found[key] = LANDED if has_promises(jobs, key) else GONE
+                found[key] = LANDED if steps.has_promises(jobs, key) else GONE
             elif kind in NODE_KINDS:
-                found[key] = progress_of_node(_mark(nodes.get(subject), key), nodes.get(subject))
+                found[key] = steps.progress_of_node(_mark(nodes.get(subject), key), nodes.get(subject))
             else:
                 found[key] = self._observe_job(key, jobs.get(subject))
         over = all(progress.phase is ActionPhase.LANDED for progress in found.values())
@@ -177,7 +176,7 @@ class SlurmCluster:
                 row = jobs_table(subject_of(key)).get(subject_of(key))
                 mark = _mark(row, key)
                 # An action of this plan may have changed the job since.
-                step = next_step(mark, row, now=time.time(), tried=frozenset())
+                step = steps.next_step(mark, row, now=time.time(), tried=frozenset())
                 if row is not None and mark is not None and step.deed is Deed.LAND:
                     self._land(row, mark)
         except PlannerError as error:
@@ -186,11 +185,11 @@ class SlurmCluster:
     def _observe_job(self, key: str, row: JobRow | None) -> ActionProgress:
         if self._only_looking or (self._locked and not self._looked):
             # An apply asks first how far the plan went.
-            step = next_step(_mark(row, key), row, now=time.time(), tried=self._tried[key])
+            step = steps.next_step(_mark(row, key), row, now=time.time(), tried=self._tried[key])
             if step.deed is Deed.LAND and not self._only_looking:
                 self._unlanded.add(key)
             return step.progress
-        if row is None and kind_of(key) in STOPS and self._tried[key] & {Deed.NOTIFY, Deed.STOP}:
+        if row is None and kind_of(key) in steps.STOPS and self._tried[key] & {Deed.NOTIFY, Deed.STOP}:
             # It ended before it was seen again, and Slurm has forgotten it (MinJobAge): it holds nothing.
             return LANDED
         try:
@@ -239,7 +238,7 @@ class SlurmCluster:
         if not row.requeues:
             raise ExecutionError(f"job {row.id} has --no-requeue; expected one that can be stopped again.")
         nodes = self._nodes_of(action.after)
-        if why := unavailable(nodes_table(), hosts(nodes)):
+        if why := steps.unavailable(nodes_table(), hosts(nodes)):
             return ActionProgress(ActionPhase.ASKED, why)
         if not hold(row):
             raise ExecutionError(f"job {row.id} cannot start: Slurm has started it.")
@@ -264,7 +263,7 @@ class SlurmCluster:
         """See `ClusterWriter`."""
         self._lock.keep()
         rows = {name: row for name, row in jobs_table().items() if row.pending and name in self._notices}
-        set_promises(rows, promises, key)
+        steps.set_promises(rows, promises, key)
 
     # --- jobs ----------------------------------------------------------------------------------------------
 
@@ -304,7 +303,7 @@ class SlurmCluster:
         mark = _mark(row, key)
         notice = self._notices.get(subject_of(key))
         grace = math.inf if notice is None else notice.seconds
-        step = next_step(mark, row, now=time.time(), tried=self._tried[key], grace=grace)
+        step = steps.next_step(mark, row, now=time.time(), tried=self._tried[key], grace=grace)
         if row is None or mark is None or step.deed is Deed.NOTHING:
             return step.progress
         match step.deed:
@@ -429,9 +428,9 @@ class SlurmCluster:
         mark = _mark(row, key)
         if mark is None:
             mark = Mark(key, MarkStage.ASKED)
-            request_node(row, mark)
+            steps.request_node(row, mark)
             return ActionProgress(ActionPhase.ASKED)
-        return progress_of_node(mark, row)
+        return steps.progress_of_node(mark, row)
 
 
 def _jobs_of(kinds: Mapping[str, str], of: int) -> dict[str, JobRow]:

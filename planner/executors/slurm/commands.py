@@ -16,7 +16,7 @@ from gpuplan.models.errors import PlannerError
 from gpuplan.models.placement import GpuShare, Placement, Replica
 from gpuplan.models.units import MILLI
 from gpuplan.planner.executors.interface import ExecutionError, UnreachableError
-from gpuplan.planner.sources.slurm.marks import Marks
+from gpuplan.planner.sources.slurm.managed import Marks
 from gpuplan.planner.sources.slurm.texts import slurm_environment
 from gpuplan.planner.sources.slurm.values import gpus_of, hosts, indices, name_of
 

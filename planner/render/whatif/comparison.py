@@ -10,7 +10,7 @@ from gpuplan.planner.render.plan.header import format_gap, gpu_hours_text, perce
 from gpuplan.planner.render.style import Style, Tone
 from gpuplan.planner.render.table import Table, TableRow
 from gpuplan.planner.text_format import format_count, format_duration
-from gpuplan.planner.whatif.job_outcomes import JobOutcomeChange, JobOutcomeKind
+from gpuplan.planner.whatif.compare import JobOutcomeChange, JobOutcomeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from gpuplan.models.cluster import NodeGpus
 from gpuplan.models.errors import BadInputError, Suggestions
 from gpuplan.models.health.measurement import Measurement
-from gpuplan.planner.sources.nvml.contradictions import Told, same_model
-from gpuplan.planner.sources.nvml.merge import Merged
+from gpuplan.planner.sources.nvml.merge import Merged, Told, same_model
 from gpuplan.planner.text_format import format_count, join_first_names
 
 if TYPE_CHECKING:

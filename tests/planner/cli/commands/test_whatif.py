@@ -206,7 +206,7 @@ def test_a_bar_counts_what_is_done_and_goes_away(monkeypatch):
     monkeypatch.setattr("sys.stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
 
-    with count_progress("planning", 2) as ended:
+    with count_progress(2) as ended:
         ended("base")
         ended("more")
 
@@ -216,7 +216,7 @@ def test_a_bar_counts_what_is_done_and_goes_away(monkeypatch):
 
 
 def test_in_a_pipe_nothing_is_shown(monkeypatch, capsys):
-    with count_progress("planning", 1) as ended:
+    with count_progress(1) as ended:
         ended("base")
 
     assert capsys.readouterr().err == ""

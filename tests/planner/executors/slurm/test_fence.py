@@ -9,7 +9,7 @@ from gpuplan.planner.executors.slurm import commands
 from gpuplan.planner.executors.slurm import fence as module
 from gpuplan.planner.executors.slurm.commands import JobRow
 from gpuplan.planner.executors.slurm.fence import Fence, fenced_nodes, remove_fences
-from gpuplan.planner.sources.slurm.marks import Marks
+from gpuplan.planner.sources.slurm.managed import Marks
 
 
 class Reservations:

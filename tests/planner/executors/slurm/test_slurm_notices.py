@@ -10,7 +10,7 @@ import pytest
 from gpuplan.models.plan.actions import changes_of
 from gpuplan.planner.executors.slurm.cluster import SlurmCluster
 from gpuplan.planner.executors.slurm.commands import call
-from gpuplan.planner.executors.slurm.node_steps import announce
+from gpuplan.planner.executors.slurm.steps import announce
 from gpuplan.planner.notices import Notice, NoticeKind
 from tests.support.harness.slurm_plans import WHOLE_NODE, applied, kinds, nodes_of, planned
 from tests.support.output.run_command import run_command
@@ -78,7 +78,7 @@ def test_a_notice_that_a_kill_cut_off_is_answered_and_can_be_recorded_again(slur
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("gpuplan.planner.executors.slurm.node_steps.update", killed)
+        patch.setattr("gpuplan.planner.executors.slurm.steps.update", killed)
         with pytest.raises(KeyboardInterrupt):
             announce(notice)
     assert "drain" not in slurm.node_states()["gpu01"]

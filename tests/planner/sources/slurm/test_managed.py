@@ -9,8 +9,7 @@ import pytest
 
 from gpuplan.planner.action_marks import JobSignal, MarkStage
 from gpuplan.planner.sources.slurm.cluster.nodes import NODE_LABEL
-from gpuplan.planner.sources.slurm.managed import is_managed, notice_of
-from gpuplan.planner.sources.slurm.marks import Mark, Marks
+from gpuplan.planner.sources.slurm.managed import Mark, Marks, is_managed, notice_of
 from gpuplan.planner.sources.slurm.slurm import read_slurm_files
 
 RECORDED = Path(__file__).parent / "recorded" / "22.05"

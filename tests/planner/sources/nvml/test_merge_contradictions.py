@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuplan.models.cluster import NodeGpus
-from gpuplan.planner.sources.nvml.contradictions import same_model
+from gpuplan.planner.sources.nvml.merge import same_model
 
 MEMORY = {
     "NVIDIA-H100-80GB-HBM3": 81_559,

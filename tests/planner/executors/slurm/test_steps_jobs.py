@@ -8,8 +8,8 @@ from gpuplan.planner.action_marks import MarkStage
 from gpuplan.planner.executors.interface import ActionPhase
 from gpuplan.planner.executors.job_steps import Deed
 from gpuplan.planner.executors.slurm.commands import JobRow
-from gpuplan.planner.executors.slurm.job_steps import next_step
-from gpuplan.planner.sources.slurm.marks import Mark, Marks
+from gpuplan.planner.executors.slurm.steps import next_step
+from gpuplan.planner.sources.slurm.managed import Mark, Marks
 
 NOW = 1_000.0
 HELD, REQUEUED = "JobHeldUser", "job requeued in held state"

@@ -7,8 +7,8 @@ import pytest
 from gpuplan.planner.action_marks import MarkStage
 from gpuplan.planner.executors.interface import ActionPhase
 from gpuplan.planner.executors.slurm.commands import NodeRow
-from gpuplan.planner.executors.slurm.node_steps import progress_of_node
-from gpuplan.planner.sources.slurm.marks import Mark, Marks
+from gpuplan.planner.executors.slurm.steps import progress_of_node
+from gpuplan.planner.sources.slurm.managed import Mark, Marks
 
 POWER_UP = Mark("0123456789abcdef:scale_up/n0", MarkStage.ASKED)
 

@@ -10,8 +10,7 @@ from gpuplan.models.policy.settings import HorizonPolicy
 from gpuplan.planner.render.reports.whatif import whatif_report
 from gpuplan.planner.render.style import Style
 from gpuplan.planner.render.whatif.comparison import comparison_text
-from gpuplan.planner.whatif.compare import compare
-from gpuplan.planner.whatif.job_outcomes import JobOutcomeKind
+from gpuplan.planner.whatif.compare import JobOutcomeKind, compare
 from gpuplan.planner.whatif.patch.scenario import Scenario, apply_scenario
 from tests.support.builders.build import NOW, job, node, queue, replica, snapshot
 from tests.support.doubles.task_engines import Here

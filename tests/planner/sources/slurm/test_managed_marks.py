@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuplan.planner.action_marks import MarkStage
-from gpuplan.planner.sources.slurm.marks import Mark, Marks
+from gpuplan.planner.sources.slurm.managed import Mark, Marks
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), max_size=20)
 MARKS = st.builds(

@@ -1,1 +1,0 @@
-"""Valid inequalities: they cut off fractional points of the relaxation, and no plan."""
