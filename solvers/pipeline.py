@@ -3,6 +3,8 @@ The pipeline of one stage: greedy finds a plan; exact solvers and neighbourhoods
 
     greedy → bound and rounded vertex of the linear relaxation → exact optimum of the block model
            → placed on nodes → verified → neighbourhoods, each solved exactly, until the time is up → verified
+
+If most jobs ask for odd shares of GPUs, all nodes are packed right after greedy (decision 0046).
 """
 
 from __future__ import annotations
