@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
@@ -90,6 +90,27 @@ class Noun(BaseModel):
     def __hash__(self) -> int:
         return hash(self._values(self.__dict__))
 
+    @classmethod
+    def of_valid(cls, **fields: Any) -> Self:
+        """
+        A value with these fields, which must be valid: by name, of the types that validation leaves.
+
+        All other fields have their defaults. A plan has hundreds of thousands of small values that follow
+        from checked ones: to validate them again takes longer than to compute them.
+        """
+        values, factories = _defaults_of(cls)
+        values = values | fields
+        for name, factory in factories:
+            if name not in fields:
+                values[name] = factory()
+        made = cls.__new__(cls)
+        assign = object.__setattr__
+        assign(made, "__dict__", values)
+        assign(made, "__pydantic_fields_set__", _names_given.setdefault(frozenset(fields), set(fields)))
+        assign(made, "__pydantic_extra__", None)
+        assign(made, "__pydantic_private__", None)
+        return made
+
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Copy with some fields changed; cached properties of the old values are dropped."""
         copied = super().model_copy(update=update, deep=deep)
@@ -119,6 +140,15 @@ class Noun(BaseModel):
     def full_text(self) -> str:
         """Canonical JSON of the value with all its fields, including those at their defaults."""
         return canonical_json(self.model_dump(mode="json"))
+
+
+@cache
+def _defaults_of(noun: type[Noun]) -> tuple[dict[str, Any], tuple[tuple[str, Callable[[], Any]], ...]]:
+    """Defaults by field in order, None without one; and the factories of those that each value has anew."""
+    fields = noun.model_fields
+    fixed = {name: None if each.is_required() else each.default for name, each in fields.items()}
+    made: Any = ((name, each.default_factory) for name, each in fields.items() if each.default_factory)
+    return fixed, tuple(made)
 
 
 def canonical_json(document: Any) -> str:

@@ -7,11 +7,12 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from gpuplan.models.base import Noun, canonical_list, canonical_object
+from gpuplan.models.base import Noun, canonical_list, canonical_object, canonical_string
 from gpuplan.models.cluster import Cluster, rack_of
 from gpuplan.models.dependency import FinishedJob
 from gpuplan.models.health.measurement import Measurement
 from gpuplan.models.job import Job
+from gpuplan.models.json_frame import CANONICAL
 from gpuplan.models.placement import MigSlice, Placement, Replica
 from gpuplan.models.queue import Queue
 from gpuplan.models.units import Timestamp
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Node
 
 SNAPSHOT_FORMAT: Final = "1.0"
+
+_TEXT: Final = "canonical_text"
+"""Name of the cached property of that name."""
 
 
 class Snapshot(Noun):
@@ -96,8 +100,19 @@ class Snapshot(Noun):
         hollow = self.model_copy(update={"jobs": (), "cluster": without_nodes})
         long = {"cluster": self.cluster.canonical_pieces()}
         if self.jobs:
+            self._write_jobs()
             long["jobs"] = canonical_list(job.canonical_text for job in self.jobs)
         return canonical_object(hollow.document(), long)
+
+    def _write_jobs(self) -> None:
+        """Compute the canonical texts of jobs, once for all plain jobs that differ in their name alone."""
+        frames: dict[tuple[Any, ...], str] = {}
+        for job in self.jobs:
+            if _TEXT in job.__dict__ or (key := job.plain_key) is None:
+                continue
+            if (frame := frames.get(key)) is None:
+                frame = frames[key] = CANONICAL.frame(job.document(), ("name",))
+            job.__dict__[_TEXT] = frame % {"name": canonical_string(job.name)}
 
     def with_nodes(self, nodes: Iterable[Node]) -> Snapshot:
         """The same with these nodes."""

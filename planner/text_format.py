@@ -240,7 +240,7 @@ def _request_of(placement: Placement) -> ResourceRequest:
     shares = [held.milli for held in replica.gpus if isinstance(held, GpuShare)]
     # A replica holds either whole GPUs or one share, so the sum distinguishes them.
     gpus, share = divmod(sum(shares), MILLI)
-    return ResourceRequest.model_construct(
+    return ResourceRequest.of_valid(
         gpus=gpus,
         gpu_milli=share,
         mig=dict(profiles),

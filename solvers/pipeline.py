@@ -3,6 +3,8 @@ The pipeline of one stage: greedy finds a plan; exact solvers and neighbourhoods
 
     greedy → bound and rounded vertex of the linear relaxation → exact optimum of the block model
            → placed on nodes → verified → neighbourhoods, each solved exactly, until the time is up → verified
+
+If most jobs ask for odd shares of GPUs, all nodes are packed right after greedy (decision 0046).
 """
 
 from __future__ import annotations
@@ -18,9 +20,10 @@ from gpuplan.solvers.exact_run import ExactRun, TargetGapReachedError
 from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
 from gpuplan.solvers.heuristics.promise_reservations import reserve_promised_starts, start_firm_reservations
+from gpuplan.solvers.improve.odd_shares import asks_for_odd_shares
 from gpuplan.solvers.incumbent import LAST_PLAN, NO_SOLVER, EpochSearch, Limits
 from gpuplan.solvers.interface import Headroom
-from gpuplan.solvers.solver_child import relaxed_here
+from gpuplan.solvers.solver_child import is_small, relaxed_here
 from gpuplan.solvers.state.ledger import Ledger
 from gpuplan.solvers.targets.to_target import target_of
 from gpuplan.solvers.targets.warm_start import extend_last_plan
@@ -149,7 +152,7 @@ def _offer_start(
 def _is_large(search: EpochSearch) -> bool:
     """True if a solver should begin while greedy plans."""
     many = len(search.problem.nodes) >= search.limits.params.portfolio.many_nodes
-    return many and bool(search.limits.solvers) and search.left > 0
+    return many and bool(search.limits.solvers) and search.left > 0 and not _packs_first(search)
 
 
 def _waiting(problem: Problem) -> frozenset[str]:
@@ -214,7 +217,12 @@ def _run_greedy(search: EpochSearch) -> None:
 def _run_improvers(search: EpochSearch) -> None:
     """Get a bound; try the exact solvers in turn until one answers; then refine the best plan."""
     limits = search.limits
-    if _is_out_of_time(search):
+    if _packs_first(search):
+        # Packing brings a bound of its own, unless running jobs or new nodes are to be decided too.
+        problem = search.problem
+        bounds = not (problem.incumbents or problem.pools)
+        _run_lns(search, search.deadline_with_bound if bounds else search.deadline)
+    if search.proven or _is_out_of_time(search):
         return
     if not limits.solvers or search.ended is StopReason.SETTLED:
         ExactRun(search, None).run()
@@ -225,6 +233,20 @@ def _run_improvers(search: EpochSearch) -> None:
     _run_exact_solvers(search, limits.solvers, relax=True)
     if not search.proven:
         _run_lns(search)
+
+
+def _packs_first(search: EpochSearch) -> bool:
+    """
+    True if all nodes are packed by column generation before any exact solver; never for a small problem.
+
+    Of odd shares the block model counts more than fits, so that its answers find no place, while a packing is
+    mostly the optimum and is proven to be it.
+    """
+    problem, limits, params = search.problem, search.limits, search.limits.params
+    if limits.deterministic or not limits.solvers or search.ended is StopReason.SETTLED:
+        return False
+    possible = params.column_generation.enabled and problem.slots == 1
+    return possible and asks_for_odd_shares(problem) and not is_small(problem, params.exact.child)
 
 
 def _run_exact_solvers(search: EpochSearch, solvers: tuple[str, ...], *, relax: bool) -> None:
@@ -266,15 +288,16 @@ def _is_out_of_time(search: EpochSearch) -> bool:
     return True
 
 
-def _run_lns(search: EpochSearch) -> None:
-    """Improve the best plan by neighbourhoods, in a process that can be killed."""
+def _run_lns(search: EpochSearch, deadline: float | None = None) -> None:
+    """Improve the best plan by neighbourhoods, in a process that can be killed, by default until the end."""
     limits = search.limits
     if search.problem.slots > 1:
         return
-    if search.left <= search.verify_seconds:
+    deadline = search.deadline if deadline is None else deadline
+    if deadline - time.monotonic() <= search.verify_seconds:
         search.ended = StopReason.TIME
         return
-    budget, checks = limits.budget(search.deadline), limits.params.portfolio.verifications_per_report
+    budget, checks = limits.budget(deadline), limits.params.portfolio.verifications_per_report
     begun_at, newest = search.objective, list[DesiredState]()
     asked = search.best.solver in limits.solvers
     solver = search.best.solver if asked else LNS

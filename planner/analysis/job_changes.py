@@ -17,7 +17,6 @@ from gpuplan.models.plan.actions import Action, ActionKind
 from gpuplan.models.plan.precondition import Free
 from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.timing.progress import unsaved_seconds
-from gpuplan.models.units import print_milli
 from gpuplan.planner.analysis.allocations import Allocations, HeldReplica, allocations_of
 from gpuplan.planner.analysis.target_cluster import LayoutChange, cluster_after, target_layouts
 
@@ -223,10 +222,10 @@ def _free(
     if left:
         needs.subtract(_amounts(change, left, cluster))
     cpu_milli, memory_mib, disk_mib = (max(0, needs.pop(name, 0)) for name in _OWN_FIELDS)
-    return Free(
+    return Free.of_valid(
         node=node,
-        gpus=_new_gpus(taken, left),
-        cpu_milli=print_milli(cpu_milli),
+        gpus=_new_gpus(taken, left) if left else tuple([held for replica in taken for held in replica.gpus]),
+        cpu_milli=cpu_milli,
         memory_mib=memory_mib,
         disk_mib=disk_mib,
         resources={name: amount for name, amount in sorted(needs.items()) if amount > 0},
@@ -238,8 +237,8 @@ def _amounts(change: JobChange, replicas: Iterable[Replica], cluster: Cluster) -
     amounts: Counter[str] = Counter()
     for replica in replicas:
         own = (*charged_cpu_memory(replica, change.job.qos, cluster), replica.disk_mib)
-        amounts.update(dict(zip(_OWN_FIELDS, own, strict=True)))
-        amounts.update(replica.resources)
+        for name, amount in (*zip(_OWN_FIELDS, own, strict=True), *replica.resources.items()):
+            amounts[name] += amount
     return amounts
 
 

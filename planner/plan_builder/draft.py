@@ -112,6 +112,8 @@ def draft(
         if isinstance(step, JobStep) and step.change.kind is ActionKind.PREEMPT
     }
     reasons = waiting_reasons(snapshot, rules, target, preempted=preempted, proven=proven, changes=changes)
+    # The fingerprint of the snapshot has the texts of jobs written, for those of single jobs too.
+    base = Base(snapshot=snapshot.fingerprint(), policy=policy.fingerprint())
     kept = ReusedParts(last, cache)
     changed = {change.job.name for change in changes.jobs}
     made = (
@@ -119,7 +121,6 @@ def draft(
             step,
             why.reason(step),
             changes,
-            # Each job's canonical text is cached already: the snapshot's fingerprint is computed from these.
             lambda name: hash_of((snapshot.job_by_name[name].canonical_text,)),
             promises=promises,
             recovery=partial(recovery_seconds, policy),
@@ -137,7 +138,7 @@ def draft(
         plan_id="",
         epoch=snapshot.taken_at,
         created_at=created_at,
-        base=Base(snapshot=snapshot.fingerprint(), policy=policy.fingerprint()),
+        base=base,
         solution=_summary(solution, verification_terms, left_out(snapshot, rules, cache)),
         actions=actions,
         findings=damage_findings(damage, of_job, snapshot.taken_at),
@@ -231,7 +232,7 @@ class ReusedParts:
         known = self._keeps.get(placement.job)
         if known and known.before is known.after is placement and known.reason is UNCHANGED:
             return known
-        return Keep(
+        return Keep.of_valid(
             id=f"keep/{placement.job}", job=placement.job, before=placement, after=placement, reason=UNCHANGED
         )
 
@@ -240,7 +241,7 @@ class ReusedParts:
         known = self._waits.get(name)
         if known and known.reason == reason:
             return known
-        return Wait(id=f"wait/{name}", job=name, reason=reason)
+        return Wait.of_valid(id=f"wait/{name}", job=name, reason=reason)
 
     def waiting(self, found: Waiting) -> Waiting:
         """A pending job with its projected start."""
@@ -314,7 +315,8 @@ def _of_job(
     match change.kind:
         case ActionKind.START:
             again = recovery(change.job) if change.job.progress else 0
-            return Start(after=change.after, kill_at=promises.kill_at(change.job.name), recovery=again, **job)
+            kill_at = promises.kill_at(change.job.name)
+            return Start.of_valid(after=change.after, kill_at=kill_at, recovery=again, **job)
         case ActionKind.PREEMPT:
             return Preempt(before=change.before, resumes_at=promises.resumes_at(change.job.name), **job)
         case ActionKind.SHRINK:
@@ -338,14 +340,15 @@ def preconditions_of(
         case JobStep(change=change):
             name = change.job.name
             asked = JobWaits if change.kind is ActionKind.START else JobRuns
-            return asked(job=name, job_fingerprint=fingerprint(name)), *free_preconditions(change, cluster)
+            known = asked.of_valid(job=name, job_fingerprint=fingerprint(name))
+            return known, *free_preconditions(change, cluster)
         case LayoutStep(change=layout):
             destroyed = tuple(
                 instance for instance in layout.before or () if instance not in set(layout.after)
             )
-            known = GpuLayout(node=layout.node, gpu=layout.gpu, instances=layout.before, idle=destroyed)
+            laid_out = GpuLayout(node=layout.node, gpu=layout.gpu, instances=layout.before, idle=destroyed)
             # MIG mode can be switched only while no job holds any part of the GPU.
             whole = Free(node=layout.node, gpus=(GpuShare(index=layout.gpu, milli=MILLI),))
-            return (known, whole) if layout.before is None else (known,)
+            return (laid_out, whole) if layout.before is None else (laid_out,)
         case NodeStep():
             return (ACTIONS[step.kind].needs.model_validate({"node": step.node}),)

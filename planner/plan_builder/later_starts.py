@@ -49,7 +49,7 @@ class PlanPromises:
         """A pending job, with its later start if it has one."""
         planned, job = self.future.planned.get(name), self.future.snapshot.job_by_name[name]
         promise = job.promise
-        return Waiting(
+        return Waiting.of_valid(
             job=name,
             reason=reason,
             projected_start=self.future.begin(planned.slot) if planned else None,

@@ -49,13 +49,28 @@ class ActionValue:
     changes: PlanChanges
     policy: Policy
     _points: dict[str, int] = field(default_factory=dict)
+    _of_plain: dict[object, int] = field(default_factory=dict)
 
     def points(self, change: JobChange) -> int:
         """Points that the change adds to the objective: work gained or lost, less the price of the change."""
         name = change.job.name
         if name not in self._points:
-            self._points[name] = self._count(change)
+            self._points[name] = self._count_once(change)
         return self._points[name]
+
+    def start_key(self, change: JobChange) -> object:
+        """Key of the starts of plain jobs that have equal points; None for all other changes."""
+        job, placement = change.job, change.after
+        if change.kind is not ActionKind.START or placement is None or (plain := job.plain_key) is None:
+            return None
+        return plain, self.gpu_model(job, placement), len(placement.replicas)
+
+    def _count_once(self, change: JobChange) -> int:
+        if (key := self.start_key(change)) is None:
+            return self._count(change)
+        if key not in self._of_plain:
+            self._of_plain[key] = self._count(change)
+        return self._of_plain[key]
 
     def _count(self, change: JobChange) -> int:
         job = change.job
@@ -175,6 +190,7 @@ class Reasons:
     worth: ActionValue
     promises: PlanPromises
     released_resources: ReleasedResources
+    _of_plain: dict[object, Reason] = field(default_factory=dict)
 
     def reason(self, step: Step) -> Reason:
         """Reason of a step."""
@@ -204,6 +220,17 @@ class Reasons:
         return given.jobs if given else self.beneficiaries.jobs_arriving_where_left(step)
 
     def _started(self, step: JobStep) -> Reason:
+        """One reason for all plain jobs that differ in their names and places alone."""
+        change = step.change
+        taken, key = change.nodes_taken, self.worth.start_key(change)
+        if key is None or step.after or len(taken) > 1 or self.promises.overtaken_promises(change.job.name):
+            return self._start_reason(step)
+        key = key, taken[0] in self.changes.added
+        if key not in self._of_plain:
+            self._of_plain[key] = self._start_reason(step)
+        return self._of_plain[key]
+
+    def _start_reason(self, step: JobStep) -> Reason:
         """Facts that the reviewer cannot see from size, nodes and queue."""
         change, job = step.change, step.change.job
         nodes = [self.changes.nodes[name] for name in change.nodes_taken]

@@ -59,6 +59,8 @@ class SharedLimits:
         `known` are steps that it waits for anyway; what they freed is taken first. A change that exceeds a
         limit waits for all steps so far that have to do with this limit.
         """
+        if not (self._quotas or self._caps or self._distances.has_rules):
+            return []
         return self._turn_over(_turnover(change), id_, tuple(dict.fromkeys(known)))
 
     def change_node(self, kind: ActionKind, node: str, id_: str) -> list[str]:
@@ -364,6 +366,11 @@ class JobDistances:
         for job, replicas in held if self._rules else ():
             for side, count in self._sides(job, replicas).items():
                 self._there[side][job.name] += count
+
+    @property
+    def has_rules(self) -> bool:
+        """True if any job must keep a distance from others."""
+        return bool(self._rules)
 
     def has_room_for(self, turnover: Turnover) -> bool:
         """True if the job comes to no domain with a job from which it must keep a distance."""

@@ -209,6 +209,9 @@ class _StepOrdering:
         id_ = f"{change.kind}/{change.job.name}"
         places = self._sorted(self._resources.change_job(change, id_))
         limits = self._limits.change_job(change, id_, places)
+        if not (places or limits):
+            self._done(JobStep(id_, change, (), ()))
+            return
         # A release comes before all steps, so it has no position among them.
         early = tuple(sorted({each for each in limits if each not in self._position}))
         after = self._sorted((*places, *(each for each in limits if each in self._position)))

@@ -9,6 +9,7 @@ from gpuplan.models.cluster import Gpu, MigInstance, Node
 from gpuplan.models.eligibility.free_resources import charged_cpu_memory, layout_after, memory_slices
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.placement import GpuShare, MigSlice, Replica
+from gpuplan.models.plan.action_kinds import ActionKind
 from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.allocations import allocations_of
 from gpuplan.planner.analysis.target_cluster import LayoutChange
@@ -35,6 +36,8 @@ _CPU: Final = "cpu milli"
 _MEMORY: Final = "memory mib"
 
 _DISK: Final = "disk mib"
+
+_LAST: Final = (ActionKind.START, ActionKind.GROW)
 
 _AMOUNT: Final[dict[str, Callable[[Node], int]]] = {
     _GPU: lambda _: MILLI,
@@ -68,6 +71,8 @@ class StepResources:
         self._releasers: dict[_Part, list[str]] = defaultdict(list)
         self._leavers: dict[str, list[str]] = defaultdict(list)
         self._repartitions: dict[_Gpu, list[str]] = defaultdict(list)
+        self._laid_out: set[str] = set()
+        """Nodes with repartitioned GPUs."""
         self._creator: dict[tuple[_Gpu, MigInstance], str] = {}
         self._node_steps: dict[str, list[str]] = defaultdict(list)
         self._nets: dict[str, tuple[dict[_Part, int], dict[_Part, int]]] = {}
@@ -81,7 +86,13 @@ class StepResources:
         return not self._replicas[node]
 
     def change_job(self, change: JobChange, id_: str) -> list[str]:
-        """Apply the change of a job; returns the ids of the steps that it depends on."""
+        """
+        Apply the change of a job; returns the ids of the steps that it depends on.
+
+        Jobs start and grow after all other steps: where nothing else happens they depend on nothing.
+        """
+        if change.kind in _LAST and self._quiet(change.nodes_taken):
+            return []
         needs, releases = self._net(change)
         after = [
             step for node in (*change.nodes_taken, *change.nodes_left) for step in self._node_steps[node]
@@ -105,6 +116,12 @@ class StepResources:
         self._replicas.subtract(replica.node for replica in change.leaving)
         self._replicas.update(replica.node for replica in change.arriving)
         return after
+
+    def _quiet(self, nodes: Iterable[str]) -> bool:
+        """True if no step so far left the nodes, changed them or laid out their GPUs."""
+        return not any(
+            node in self._leavers or node in self._node_steps or node in self._laid_out for node in nodes
+        )
 
     def touch(self, node: str, id_: str) -> list[str]:
         """Cordon, drain, add or remove a node; returns the ids of the steps that this depends on."""
@@ -145,6 +162,7 @@ class StepResources:
         for instance in set(change.after) - set(before or ()):
             self._creator[gpu, instance] = id_
         self._repartitions[gpu].append(id_)
+        self._laid_out.add(change.node)
         self._layouts[gpu] = change.after
         return LayoutChange(change.node, change.gpu, before, change.after), after
 
@@ -234,8 +252,13 @@ class StepResources:
 
 
 def _concerned(changes: PlanChanges) -> set[str]:
-    """Names of the nodes with arriving or leaving replicas, and of the nodes that change themselves."""
-    jobs = {name for change in changes.jobs for name in (*change.nodes_left, *change.nodes_taken)}
+    """Names of the nodes that jobs leave or migrate to, and of the nodes that change themselves."""
+    jobs = {
+        name
+        for change in changes.jobs
+        if change.leaving
+        for name in (*change.nodes_left, *change.nodes_taken)
+    }
     return jobs.union((layout.node for layout in changes.layouts), changes.removed, changes.emptied)
 
 

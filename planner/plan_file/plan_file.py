@@ -20,23 +20,21 @@ from gpuplan.models.base import (
     canonical_json,
     canonical_list,
     canonical_object,
-    canonical_string,
     fingerprint_of,
     hash_of,
 )
 from gpuplan.models.errors import BadInputError, InputProblem, TamperedError
-from gpuplan.models.plan.actions import Action, Keep, Wait
-from gpuplan.models.plan.plan import PLAN_FORMAT, Plan, Waiting, plan_content
+from gpuplan.models.json_frame import CANONICAL, LINES
+from gpuplan.models.plan.plan import PLAN_FORMAT, Plan, plan_content
 from gpuplan.models.units import print_timestamp
 from gpuplan.planner.io.atomic_write import remove_hash, write_atomically, write_with_hash
 from gpuplan.planner.plan_file.integrity import contradictions
+from gpuplan.planner.plan_file.part_texts import LONG_LISTS, job_texts, part_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pydantic_core import ErrorDetails
-
-    from gpuplan.models.plan.reason import PlanBase
 
 
 _STDIN: Final = "-"
@@ -55,14 +53,14 @@ _LEVEL: Final = 3
 """Of compression: an eighteenth of the size with 100,000 GPUs, in a fifth of the time that the text takes."""
 MANY_ACTIONS: Final = 2_000
 """From so many on, reading a plan whole takes more than half a second, and a hash is written beside it."""
-_encoded: Final = json.JSONEncoder(ensure_ascii=False).encode
-"""Encodes a value as JSON on one line; created once, as a plan can have a hundred thousand lines."""
+_encoded: Final = LINES.encode
+"""Encodes a value as JSON on one line."""
 _MAKE_A_PLAN: Final = "Make one with `gpuplan plan SOURCE -o plan.json`."
 
 
 def with_id(plan: Plan) -> Plan:
     """The plan with the id computed from its content; replaces any id that it has."""
-    texts = {name: canonical_list(entries) for name, entries in part_texts(plan).items()}
+    texts = {name: canonical_list(entries) for name, entries in part_texts(plan, CANONICAL).items()}
     content = canonical_object(plan_content(_hollow(plan)), texts)
     return plan.model_copy(update={"plan_id": hash_of(content)[:_ID_LENGTH]})
 
@@ -90,12 +88,12 @@ def plan_file_pieces(plan: Plan) -> Iterator[str]:
     cluster = snapshot.cluster.model_copy(update={"nodes": ()})
     stated = snapshot.model_copy(update={"jobs": (), "cluster": cluster}).document()
     if snapshot.cluster.nodes:
-        stated["cluster"]["nodes"] = _Lines(node.document() for node in snapshot.cluster.nodes)
+        stated["cluster"]["nodes"] = _Lines(_encoded(node.document()) for node in snapshot.cluster.nodes)
     if snapshot.jobs:
-        stated["jobs"] = _Lines(job.document() for job in snapshot.jobs)
+        stated["jobs"] = _Lines(job_texts(snapshot.jobs, LINES))
     document = _hollow(plan)
-    for name in (name for name in _LONG if getattr(plan, name)):
-        document[name] = _Lines(_with_reason_last(_full(entry)) for entry in getattr(plan, name))
+    texts = part_texts(plan, LINES)
+    document |= {name: _Lines(texts[name]) for name in LONG_LISTS if getattr(plan, name)}
     document |= {"snapshot": stated, "policy": plan.policy.document(), "checksum": _checksum_of(plan)}
     yield from _layout(document)
     yield "\n"
@@ -149,31 +147,17 @@ def load_with_checksum(path: str | Path) -> tuple[Plan, str]:
     return plan, str(document["checksum"])
 
 
-_LONG: Final = ("actions", "placements", "nodes", "waiting")
-"""Lists of a plan with an entry for each job or node."""
-
-
 def _hollow(plan: Plan) -> dict[str, Any]:
     """The plan's document without snapshot, policy and the entries of the long lists."""
-    hollow = plan.model_copy(update=dict.fromkeys(_LONG, ()))
+    hollow = plan.model_copy(update=dict.fromkeys(LONG_LISTS, ()))
     return hollow.model_dump(mode="json", by_alias=True, exclude={"snapshot", "policy"})
-
-
-def _full(part: PlanBase) -> dict[str, Any]:
-    """The document of a part, as it is in that of the plan."""
-    return part.model_dump(mode="json", by_alias=True)
-
-
-def _with_reason_last(document: dict[str, Any]) -> dict[str, Any]:
-    """A reader sees an action before its reason; what is no action stays as it is."""
-    if "type" in document:
-        document["reason"] = document.pop("reason")
-    return document
 
 
 def _checksum_of(plan: Plan) -> str:
     """The checksum of the plan's document, from texts that are known since its id was computed."""
-    texts: dict[str, Iterable[str]] = {name: canonical_list(each) for name, each in part_texts(plan).items()}
+    texts: dict[str, Iterable[str]] = {
+        name: canonical_list(each) for name, each in part_texts(plan, CANONICAL).items()
+    }
     texts |= {"snapshot": plan.snapshot.canonical_pieces(), "policy": plan.policy.canonical_pieces()}
     return hash_of(canonical_object(_hollow(plan), texts))
 
@@ -192,9 +176,9 @@ def _hash_of_members(texts: dict[str, str]) -> str:
 
 
 class _Lines:
-    """Documents that are written one by one; at least one."""
+    """Texts of documents that are written one by one; at least one."""
 
-    def __init__(self, entries: Iterator[dict[str, Any]]) -> None:
+    def __init__(self, entries: Iterable[str]) -> None:
         self.entries = entries
 
 
@@ -210,8 +194,8 @@ def _layout(value: Any, indent: str = "") -> Iterator[str]:
         yield f"\n{indent}}}"
     elif _is_list_of_objects(value):
         before = "[\n"
-        for entry in value.entries if isinstance(value, _Lines) else value:
-            yield f"{before}{deeper}{_encoded(entry)}"
+        for text in value.entries if isinstance(value, _Lines) else map(_encoded, value):
+            yield f"{before}{deeper}{text}"
             before = ",\n"
         yield f"\n{indent}]"
     else:
@@ -371,56 +355,3 @@ def _problem(details: ErrorDetails) -> str:
 
 def _refuse(place: str, message: str) -> NoReturn:
     raise BadInputError((InputProblem(place, f"{message}\n  {_MAKE_A_PLAN}"),))
-
-
-# Canonical JSON of the parts of a plan, with all their fields; the plan's id is a hash of it.
-#
-# Most of a plan is about jobs that do not change. The texts of these entries are composed from the texts of
-# their placements and reasons, which are cached because they occur elsewhere too.
-
-
-_OF_TIME: Final = (
-    "projected_start",
-    "promised",
-    "earlier_promise",
-    "promise_changed",
-    "waits_for",
-    "remaining",
-)
-"""Fields that are empty for most pending jobs."""
-
-
-def part_texts(plan: Plan) -> dict[str, Iterator[str]]:
-    """Texts of the entries of a plan's long lists, by the name of the list."""
-    return {
-        "actions": map(_action, plan.actions),
-        "placements": (placement.full_text for placement in plan.placements),
-        "nodes": (state.full_text for state in plan.nodes),
-        "waiting": map(_waiting, plan.waiting),
-    }
-
-
-def _action(action: Action) -> str:
-    if type(action) is Keep and action.before is action.after:
-        return _at_rest(action, action.before.full_text)
-    if type(action) is Wait:
-        return _at_rest(action, "null")
-    return action.full_text
-
-
-def _at_rest(action: Keep | Wait, place: str) -> str:
-    """Text of an action without a change; `place` is the text of the job's placement, before and after."""
-    if action.preconditions or action.after_actions:
-        return action.full_text
-    return (
-        f'{{"after":{place},"after_actions":[],"before":{place},"id":{canonical_string(action.id)},'
-        f'"job":{canonical_string(action.job)},"preconditions":[],"reason":{action.reason.full_text},'
-        f'"type":"{action.type}"}}'
-    )
-
-
-def _waiting(waiting: Waiting) -> str:
-    if any(getattr(waiting, name) for name in _OF_TIME):
-        return waiting.full_text
-    job, reason = canonical_string(waiting.job), waiting.reason.full_text
-    return f'{{"job":{job},"projected_start":null,"reason":{reason}}}'

@@ -137,13 +137,24 @@ class _Examiner:
         self._outlook = TimeBlockers(changes, policy)
         self._ahead = FutureStarts(changes, policy)
         self._free_pools: dict[Any, list[FreeCapacity]] = {}
+        self._kinds: dict[tuple[Any, ...], int] = {}
+        self._kind_of_plain: dict[tuple[Any, ...], int] = {}
 
     def is_scheduled(self, job: Job) -> bool:
         """True if the best schedule of the queue has a start for a job (`JobValue.planned_start`)."""
         return self._earnings.worth.planned_start(job) is not None
 
-    def kind(self, job: Job) -> tuple[Any, ...]:
-        """Everything about a job that its reason depends on, but for its start in the best schedule."""
+    def kind(self, job: Job) -> int:
+        """Number of all that a job's reason depends on, but for its start in the best schedule."""
+        plain = None if self._outlook.by_name or job.gang.scaled else job.plain_key
+        number = None if plain is None else self._kind_of_plain.get(plain)
+        if number is None:
+            number = self._kinds.setdefault(self._kind(job), len(self._kinds))
+            if plain is not None:
+                self._kind_of_plain[plain] = number
+        return number
+
+    def _kind(self, job: Job) -> tuple[Any, ...]:
         priced = bool(job.datasets or job.preferred_nodes or self._growing)
         return (
             (job.requirements_key, job.hold_reason),

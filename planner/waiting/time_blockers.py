@@ -40,6 +40,11 @@ class TimeBlockers:
             elif job.co_start and not job.withheld:
                 self._groups[job.co_start].append(job.name)
 
+    @property
+    def by_name(self) -> bool:
+        """True if a kind may depend on the name of a plain job."""
+        return bool(self._closing or self.future.planned)
+
     def kind(self, job: Job) -> tuple[object, ...] | None:
         """Everything about a job that time-related reasons depend on; None if they cannot affect it."""
         if job.depends_on or job.begins_at or job.hard_deadline or job.co_start:

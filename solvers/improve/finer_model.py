@@ -23,7 +23,7 @@ from gpuplan.models.formulation.encode import encode
 from gpuplan.models.formulation.structure.replica_types import replica_types_of
 from gpuplan.models.plan.solution import DesiredState, SolveStatus
 from gpuplan.solvers.exact import milp
-from gpuplan.solvers.improve.column_generation.subproblem import asks_for_odd_shares
+from gpuplan.solvers.improve.odd_shares import asks_for_odd_shares
 from gpuplan.solvers.improve.pop_partition import partition_count
 from gpuplan.solvers.rounding.disaggregate import disaggregate
 

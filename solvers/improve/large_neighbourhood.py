@@ -27,7 +27,7 @@ from gpuplan.solvers.exact import milp
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
 from gpuplan.solvers.heuristics.guarantees.idle_gpus import use_idle_gpus
 from gpuplan.solvers.improve.column_generation import repack
-from gpuplan.solvers.improve.column_generation.subproblem import asks_for_odd_shares, covers_whole_problem
+from gpuplan.solvers.improve.column_generation.subproblem import covers_whole_problem
 from gpuplan.solvers.improve.destroy import (
     apply_repair,
     destroy_part,
@@ -36,6 +36,7 @@ from gpuplan.solvers.improve.destroy import (
     repaired_part,
 )
 from gpuplan.solvers.improve.finer_model import finer_problem, solve_finer_model
+from gpuplan.solvers.improve.odd_shares import asks_for_odd_shares
 from gpuplan.solvers.improve.pop_partition import partition_cluster, partition_count
 from gpuplan.solvers.improve.subproblem import build_subproblem
 from gpuplan.solvers.interface import Budget, Headroom

@@ -8,11 +8,12 @@ left out, and the checks that its absence could mislead are skipped.
 
 from __future__ import annotations
 
+import marshal
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from gpuplan.models.base import Noun
 from gpuplan.models.calendar import Reservation, Tariff
@@ -24,6 +25,7 @@ from gpuplan.models.job import Job
 from gpuplan.models.queue import Queue
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.timing.learnt_speeds import with_learnt_scaling
+from gpuplan.models.units import Name
 from gpuplan.models.validation.base import DATASETS, NODES, POOLS, RACK_POWER, RESERVATIONS, TARIFFS, Location
 from gpuplan.models.validation.checks import Section, inconsistencies
 from gpuplan.planner.sources.documents.error_messages import (
@@ -225,6 +227,7 @@ _THERE_ARE_MORE: Final = f"there are more problems than the {MOST_PROBLEMS:,} to
 
 _EXPECTED: Final = (NODES, QUEUES, JOBS)
 _WORDS: Final[dict[type[Noun], str]] = {NodePool: "pool", FinishedJob: "finished job"}
+_NAME: Final = TypeAdapter(Name)
 _ANY_TIME: Final = "2000-01-01T00:00:00Z"
 
 
@@ -249,6 +252,32 @@ def _made(document: Any, noun: type[AnyNoun]) -> AnyNoun:
     return noun.model_validate(document, by_alias=True, by_name=False)
 
 
+class _AlikeJobs:
+    """Jobs from documents; of those that differ in their name alone only the first is validated whole."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Job] = {}
+
+    def made(self, document: Any) -> Job:
+        """The job that a document states."""
+        if not isinstance(document, dict) or "running" in document or "name" not in document:
+            return _made(document, Job)
+        try:
+            # Tells apart what JSON and YAML tell apart, such as 1 and true; version 2 has no references.
+            key = marshal.dumps(document | {"name": None}, 2)
+        except ValueError:  # YAML has dates too
+            return _made(document, Job)
+        if (alike := self._known.get(key)) is None:
+            job = self._known[key] = _made(document, Job)
+            return job
+        try:
+            name = _NAME.validate_python(document["name"])
+        except ValidationError:
+            return _made(document, Job)  # which names the fault
+        given = {field: getattr(alike, field) for field in alike.model_fields_set}
+        return Job.of_valid(**given | {"name": name})
+
+
 def validate_snapshot(
     assembly: Assembly, *, strict: bool = False
 ) -> tuple[Snapshot | None, list[LocatedProblem], list[LocatedProblem]]:
@@ -267,11 +296,13 @@ def validate_snapshot(
         lists={section: [] for section in assembly.lists},
         origins={section: [] for section in assembly.lists},
     )
+    jobs = _AlikeJobs()
     for section, noun in _LISTS.items():
         entries, origins = assembly.lists.get(section, ()), assembly.origins.get(section, ())
         for entry, origin in zip(entries, origins, strict=True):
             try:
-                sound.lists[section].append(_made(entry, noun))
+                made = jobs.made(entry) if noun is Job else _made(entry, noun)
+                sound.lists[section].append(made)
                 sound.origins[section].append(origin)
             except ValidationError:
                 spot = origin[0].inside((origin[1],))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from gpuplan.models.formulation.structure.replica_types import replica_types_of
-from gpuplan.models.problem.jobs import ClassRole, LocalityRule
+from gpuplan.models.problem.jobs import LocalityRule
 from gpuplan.models.units import MILLI
 from gpuplan.solvers.params.improve import ColumnGenerationParams
 from gpuplan.solvers.state.placement_profile import NO_AFFINITY
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from gpuplan.models.formulation.structure.replica_types import ReplicaType
     from gpuplan.models.problem.jobs import Shape
-    from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.state.ledger import Ledger
 
     Ints: TypeAlias = NDArray[np.int64]
@@ -132,13 +131,6 @@ def covers_whole_problem(ledger: Ledger) -> bool:
     return plain == len(problem.classes) and all(
         _is_waiting(ledger, at) for at in range(len(problem.classes))
     )
-
-
-def asks_for_odd_shares(problem: Problem) -> bool:
-    """True if most waiting jobs ask for a share that does not divide a GPU: the block model is loose."""
-    waiting = [each for each in problem.classes if each.role is ClassRole.START]
-    odd = sum(len(each.jobs) for each in waiting if MILLI % max(1, each.shape.gpu_milli))
-    return 2 * odd > sum(len(each.jobs) for each in waiting)
 
 
 def _scope(ledger: Ledger, nodes: Ints | None) -> frozenset[int]:
