@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from gpuplan.models.formulation.cuts import gang_covers, stranded_gpu
+from gpuplan.models.formulation.cuts.gang_cover import gang_covers
+from gpuplan.models.formulation.cuts.stranded_gpu import stranded_gpu
 from gpuplan.models.formulation.families.assignment import assignment
 from gpuplan.models.formulation.families.cpu_memory import cpu_memory
 from gpuplan.models.formulation.families.disruption_budget import disruption_budget

@@ -15,7 +15,7 @@ import pytest
 from gpuplan.models.cluster import Level
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
-from gpuplan.models.formulation.cuts import GangCover
+from gpuplan.models.formulation.cuts.gang_cover import GangCover
 from gpuplan.models.formulation.encode import encode
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.dual_bound import exact_bound
