@@ -112,7 +112,7 @@ class Formulation:
         return [
             (first + at, each)
             for at, source in enumerate(self.quota_covers)
-            for each in source.broken(values)
+            for each in source.broken(values.astype(np.float64))
         ]
 
     def points(self, values: Ints) -> int:

@@ -102,7 +102,8 @@ class QuotaCover:
 
     def _counted(self, view: int, members: list[int]) -> NDArray[np.bool_]:
         """Which of the columns count in these queues beside a set of victims."""
-        return np.isin(self.queue, members) & (self.counts[self.order, view] > 0)
+        found: NDArray[np.bool_] = np.isin(self.queue, members) & (self.counts[self.order, view] > 0)
+        return found
 
     def _passing(self, top: int, passed: NDArray[np.bool_]) -> list[int]:
         """A queue and the queues below it that pass up something, with all between them."""
