@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import highspy
 import numpy as np
 
-from gpuplan.solvers.exact.milp import highs_model
+from gpuplan.solvers.exact.highs_model import highs_model
 
 if TYPE_CHECKING:
     from gpuplan.models.formulation.rows import Formulation

@@ -13,7 +13,7 @@ from gpuplan.models.value.start_value import StartValue
 from gpuplan.planner.analysis.allocations import update_allocations_from
 from gpuplan.planner.analysis.target_cluster import cluster_after
 from gpuplan.planner.problem_builder.earliest_start import finished_by_name, is_satisfied
-from gpuplan.planner.problem_builder.quotas import reclaim_pairs
+from gpuplan.planner.problem_builder.quotas import Reclaiming, reclaim_pairs
 
 if TYPE_CHECKING:
     from gpuplan.models.base import Noun
@@ -184,7 +184,8 @@ def _enabled_a_start(live: Snapshot, last: Plan, waiting: list[Job]) -> bool:
             for each in awaited
         )
         or (bool(waiting) and any(isinstance(action, Preempt | Shrink) for action in last.actions))
-        or not set(reclaim_pairs(live, last.policy)) <= set(reclaim_pairs(before, last.policy))
+        or not set(reclaim_pairs(Reclaiming(live, last.policy)))
+        <= set(reclaim_pairs(Reclaiming(before, last.policy)))
     )
 
 

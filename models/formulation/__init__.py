@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gpuplan.models.formulation.cuts.gang_cover import gang_covers
+from gpuplan.models.formulation.cuts.quota_cover import quota_covers
 from gpuplan.models.formulation.cuts.stranded_gpu import stranded_gpu
 from gpuplan.models.formulation.families.assignment import assignment
 from gpuplan.models.formulation.families.cpu_memory import cpu_memory
@@ -65,4 +66,5 @@ def formulate(problem: Problem, x: Columns) -> Formulation:
         now=tuple(x.jobs.values()),
         later=tuple(x.later.starts.values()),
         gang_covers=tuple(gang_covers(problem, x)),
+        quota_covers=tuple(quota_covers(problem, x)),
     )

@@ -18,7 +18,7 @@ Floats: TypeAlias = "NDArray[np.float64]"
 Term: TypeAlias = tuple[int, int]
 """(column, coefficient)."""
 Cut: TypeAlias = tuple[int, tuple[int, ...]]
-"""(position in `Formulation.gang_covers`, positions of its nodes): a row implied by the integer model."""
+"""(position in `Formulation.cut_sources`, what names a row of it): a valid inequality that is not stated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +45,19 @@ class Row:
 
 
 class CutSource(Protocol):
-    """A structure of the model with a valid inequality for each set of its nodes; see `GangCover`."""
+    """A structure of the model with many valid inequalities; see `GangCover` and `QuotaCover`."""
 
-    @property
-    def fixed(self) -> Ints:
-        """By node that may be in a set, what it has in any case."""
+    def has(self, chosen: tuple[int, ...]) -> bool:
+        """True if this names a row."""
 
     def likely(self) -> Iterator[tuple[int, ...]]:
-        """Sets with rows that a solution is likely to violate."""
+        """Rows that a solution is likely to violate."""
 
     def broken(self, values: Floats) -> Iterator[tuple[int, ...]]:
-        """Sets with rows that (possibly fractional) values of all columns violate."""
+        """Rows that (possibly fractional) values of all columns violate."""
 
     def row(self, key: tuple[str | int, ...], chosen: tuple[int, ...]) -> Row:
-        """The row of a set of nodes, given by position."""
+        """The row of this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,29 +76,44 @@ class Formulation:
     later: tuple[int, ...] = ()
     """Columns of starts in later slots: many, nearly all of them 0."""
     gang_covers: tuple[CutSource, ...] = ()
-    """Sources of valid inequalities, which are not stated but tighten the linear relaxation."""
+    """Sources of valid inequalities that the integer model implies; they tighten the linear relaxation."""
+    quota_covers: tuple[CutSource, ...] = ()
+    """Sources of rows that are too many to state and that an integer answer may violate, too."""
+
+    @property
+    def cut_sources(self) -> tuple[CutSource, ...]:
+        """Sources of all valid inequalities that are not stated."""
+        return *self.gang_covers, *self.quota_covers
 
     def strengthened(self, cuts: Iterable[Cut]) -> Formulation:
         """The same model with some valid inequalities added."""
-        more = (self.gang_covers[number].row(("cut", number, *chosen), chosen) for number, chosen in cuts)
+        more = (self.cut_sources[number].row(("cut", number, *chosen), chosen) for number, chosen in cuts)
         return replace(self, rows=(*self.rows, *more))
 
     def has_cuts(self, cuts: Iterable[Cut]) -> bool:
         """True if all these cuts exist in this model."""
         return all(
-            0 <= number < len(self.gang_covers)
-            and all(0 <= position < len(self.gang_covers[number].fixed) for position in chosen)
+            0 <= number < len(self.cut_sources) and self.cut_sources[number].has(chosen)
             for number, chosen in cuts
         )
 
     def likely(self) -> list[Cut]:
         """Cuts that a solution of the relaxation is likely to violate."""
-        return [(number, chosen) for number, each in enumerate(self.gang_covers) for chosen in each.likely()]
+        return [(number, chosen) for number, each in enumerate(self.cut_sources) for chosen in each.likely()]
 
     def broken(self, values: Floats) -> list[Cut]:
         """Cuts that the (possibly fractional) values of all columns violate."""
         return [
-            (number, chosen) for number, each in enumerate(self.gang_covers) for chosen in each.broken(values)
+            (number, chosen) for number, each in enumerate(self.cut_sources) for chosen in each.broken(values)
+        ]
+
+    def missing_rows(self, values: Ints) -> list[Cut]:
+        """Rows of the integer model that are not stated and that an answer violates."""
+        first = len(self.gang_covers)
+        return [
+            (first + at, each)
+            for at, source in enumerate(self.quota_covers)
+            for each in source.broken(values.astype(np.float64))
         ]
 
     def points(self, values: Ints) -> int:

@@ -69,7 +69,8 @@ def build_problem(snapshot: Snapshot, policy: Policy, cache: EpochCache | None =
     in_time = [job for job in waiting if readiness.earliest(job.name) < timing.slots.count]
     wanting = candidates(in_time, running)
     now = [one for one in wanting if readiness.earliest(one.job.name) == 0]
-    claims = Claims(Reclaiming(snapshot, policy), now, running)
+    reclaiming = Reclaiming(snapshot, policy)
+    claims = Claims(reclaiming, now, running)
     wanting += resume_candidates(running, now, claims.on, claims.least_follower) if timing.ahead else []
     # 2. Nodes that may take replicas; nodes that pools may still add come last.
     scaled = pool_scalings(snapshot, policy, now)
@@ -141,7 +142,7 @@ def build_problem(snapshot: Snapshot, policy: Policy, cache: EpochCache | None =
             for each in queue_budgets(snapshot.queues, usage)
         ),
         incumbents=tuple(incumbents.found),
-        guarantees=queue_guarantees(snapshot, policy, usage, waiting),
+        guarantees=queue_guarantees(reclaiming, usage, waiting),
         pools=pool_options(scaled, sites.index, closable),
         domains=sites.domains(_levels(classes, standing)),
         power_caps=power_caps(snapshot, sites.nodes, held, incumbents.found, returns.by_rack()),

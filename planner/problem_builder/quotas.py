@@ -59,15 +59,13 @@ def limited_trees(snapshot: Snapshot) -> dict[str, str]:
     return {name: top for name, top in root.items() if top in limited}
 
 
-def queue_guarantees(
-    snapshot: Snapshot, policy: Policy, usage: Usage, waiting: Iterable[Job]
-) -> tuple[Guarantee, ...]:
+def queue_guarantees(reclaiming: Reclaiming, usage: Usage, waiting: Iterable[Job]) -> tuple[Guarantee, ...]:
     """
     What each queue is owed of each resource, limited to its demand from jobs that fit in this amount.
 
     A nominal quota counts only while it is `contested_quotas` and is more than the guarantee.
     """
-    levels = list(_levels(snapshot, policy))
+    levels, snapshot = list(_levels(reclaiming)), reclaiming.snapshot
     if not levels:
         return ()
     below = {name: queue_and_below(name, snapshot.child_queues) for name, *_ in levels}
@@ -89,12 +87,13 @@ def queue_guarantees(
     return tuple(found)
 
 
-def _levels(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[str, str, int, int]]:
+def _levels(reclaiming: Reclaiming) -> Iterator[tuple[str, str, int, int]]:
     """(queue, resource, thousandths of GPUs owed, price of a GPU)."""
+    snapshot, policy = reclaiming.snapshot, reclaiming.policy
     quotas = [quota for queue in snapshot.queues for quota in (queue.quota, *queue.gpu_models.values())]
     if not any(quotas):
         return
-    nominal, reclaiming = contested_quotas(snapshot, policy), Reclaiming(snapshot, policy)
+    nominal = contested_quotas(reclaiming)
     for resource in gpu_resources(snapshot.queues):
         for queue in snapshot.queues:
             quota = queue.quota_for(resource)
@@ -141,12 +140,13 @@ class Reclaiming:
 
     def __init__(self, snapshot: Snapshot, policy: Policy, usage: Usage | None = None) -> None:
         """`usage` is what the jobs directly in each queue hold; by default as in the snapshot."""
-        self._snapshot, self._policy = snapshot, policy
+        self.snapshot, self.policy = snapshot, policy
         self._queues = {queue.name: queue for queue in snapshot.queues}
         self._usage = allocations_of(snapshot).usage if usage is None else usage
         self._nominal = policy.disruption.reclaim
         self._resources = frozenset(gpu_resources(snapshot.queues))
-        self._paths: dict[str, list[_Level]] = {}
+        self._paths: dict[str, dict[_Level, None]] = {}
+        self._kept: dict[tuple[str, str], frozenset[_Level]] = {}
         self._shares: dict[str, dict[_Level, _Share]] = {}
         self._found: dict[tuple[str, int, str], list[_Level]] = {}
         self._known: dict[tuple[str, int, Holding], frozenset[tuple[str, str]]] = {}
@@ -160,7 +160,7 @@ class Reclaiming:
         """True if a running job is not stopped for priorities of another queue, as it is in its turn."""
         return (
             bool(job.request.total_gpu_milli)
-            and is_in_turn(self._policy, job, self._snapshot.taken_at)
+            and is_in_turn(self.policy, job, self.snapshot.taken_at)
             and self.owns(job.queue, queue)
         )
 
@@ -194,14 +194,23 @@ class Reclaiming:
         return self._known[key]
 
     def _levels(self, queue: str, milli: int, other: str, resource: str) -> Iterator[tuple[str, str]]:
-        rooms = self._rooms(queue, milli, resource)
-        if not rooms:
+        rooms, mine = self._rooms(queue, milli, resource), self._path(queue)
+        # Most pairs of queues end here.
+        if not rooms or not self._not_lent(other, resource) <= mine.keys():
             return
-        mine, theirs = self._path(queue), self._path(other)
-        rooms = [level for level in rooms if level not in theirs]
-        giving = [level for level in theirs if level not in mine]
-        if rooms and all(self._lends(level, resource) for level in giving):
+        theirs = self._path(other)
+        if rooms := [level for level in rooms if level not in theirs]:
+            giving = (level for level in theirs if level not in mine)
             yield from ((name, resource) for name, alone in (*rooms, *giving) if not alone)
+
+    def _not_lent(self, queue: str, resource: str) -> frozenset[_Level]:
+        """Levels of a queue that hold no more than they are entitled to."""
+        key = queue, resource
+        if key not in self._kept:
+            self._kept[key] = frozenset(
+                level for level in self._path(queue) if not self._lends(level, resource)
+            )
+        return self._kept[key]
 
     def _rooms(self, queue: str, milli: int, resource: str) -> list[_Level]:
         """Levels of a queue with usage plus `milli` within the amount that they may reclaim up to."""
@@ -226,11 +235,12 @@ class Reclaiming:
             share = self._shares_of(ALL_MODELS)[level]
         return share.held > share.entitled
 
-    def _path(self, queue: str) -> list[_Level]:
+    def _path(self, queue: str) -> dict[_Level, None]:
+        """The levels of a queue, the lowest first."""
         if queue not in self._paths:
-            above = [(name, False) for name in queue_and_above(queue, self._snapshot.parent_queues)]
-            alone = [(queue, True)] if queue in self._snapshot.child_queues else []
-            self._paths[queue] = [*alone, *above]
+            above = [(name, False) for name in queue_and_above(queue, self.snapshot.parent_queues)]
+            alone = [(queue, True)] if queue in self.snapshot.child_queues else []
+            self._paths[queue] = dict.fromkeys([*alone, *above])
         return self._paths[queue]
 
     @cached_property
@@ -251,8 +261,8 @@ class Reclaiming:
         nominal: dict[str | None, int] = defaultdict(int)
         limited: set[str | None] = set()
         shares: dict[_Level, _Share] = {}
-        roots = self._snapshot.child_queues.get(None, ())
-        for name in [below for root in roots for below in queue_and_below(root, self._snapshot.child_queues)][
+        roots = self.snapshot.child_queues.get(None, ())
+        for name in [below for root in roots for below in queue_and_below(root, self.snapshot.child_queues)][
             ::-1
         ]:
             queue = self._queues[name]
@@ -298,12 +308,11 @@ def queue_and_model_of(job: Job, snapshot: Snapshot) -> Holding:
     return job.queue, next((models[name] for name in sorted(nodes) if name in models), None)
 
 
-def reclaim_pairs(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[str, int, Holding]]:
+def reclaim_pairs(reclaiming: Reclaiming) -> Iterator[tuple[str, int, Holding]]:
     """(queue of pending jobs, their fewest thousandths of GPUs, holding they may reclaim), each once."""
-    rules = policy.disruption
+    snapshot, rules = reclaiming.snapshot, reclaiming.policy.disruption
     if not (rules.preempt or rules.resize):
         return
-    reclaiming = Reclaiming(snapshot, policy)
     asked = sorted(
         {(job.queue, min_requested_gpu_milli(job)) for job in snapshot.waiting if not job.withheld}
     )
@@ -320,9 +329,9 @@ def reclaim_pairs(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[str, int
                 yield queue, milli, held
 
 
-def contested_quotas(snapshot: Snapshot, policy: Policy) -> frozenset[tuple[str, str]]:
+def contested_quotas(reclaiming: Reclaiming) -> frozenset[tuple[str, str]]:
     """(queue, resource) of each nominal quota that counts, as a pending job may reclaim from borrowers."""
+    policy = reclaiming.policy
     if not policy.disruption.reclaim or not policy.prices.nominal:
         return frozenset()
-    reclaiming = Reclaiming(snapshot, policy)
-    return frozenset(level for pair in reclaim_pairs(snapshot, policy) for level in reclaiming.levels(*pair))
+    return frozenset(level for pair in reclaim_pairs(reclaiming) for level in reclaiming.levels(*pair))

@@ -10,18 +10,16 @@ import highspy
 import numpy as np
 
 from gpuplan.models.plan.solution import SolveStatus
+from gpuplan.solvers.exact.highs_model import csr_arrays, highs_model, row_bounds
 from gpuplan.solvers.interface import RELATIVE_ERROR, SolverAnswer, integer_bound
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
-    from gpuplan.models.formulation.rows import Cut, Formulation, Ints, Row
+    from gpuplan.models.formulation.rows import Cut, Formulation, Ints
     from gpuplan.solvers.interface import Budget, Report
 
     Floats = NDArray[np.float64]
-    Positions = NDArray[np.int32]
 
 _TOLERANCE: Final = 1e-6
 """Tolerance for column values of the linear relaxation."""
@@ -113,7 +111,7 @@ def _search_near_relaxation(
         columns = np.union1d(_columns_to_fix(run, relaxed, part), unused)
         near = _search_near(run, columns, relaxed, start)
         if near.values is None and start is None and part < 1:
-            start = hint
+            start = known = run.within_support(hint)
             near = _search_near(run, columns, relaxed, start)
         if near.values is not None:
             start = near.values
@@ -168,6 +166,8 @@ class _Highs:
         """Reduced cost of each column at the vertex found, with either sign."""
         self._cuts: list[Cut] = []
         """Cuts added to the model."""
+        self._vertex: Floats = np.zeros(len(formulation.upper))
+        """Column values at the best vertex of the relaxation; 0 while unknown."""
         self._highs = highspy.Highs()
         for name, value in {
             "output_flag": False,
@@ -208,7 +208,7 @@ class _Highs:
             self._add(formulation.likely())
         told = False
         while self._run_relaxation():
-            values = np.array(highs.getSolution().col_value)
+            values = self._vertex = np.array(highs.getSolution().col_value)
             self.reduced_costs = np.array(highs.getSolution().col_dual)
             if time.monotonic() >= enough or not (cuts := formulation.broken(values)):
                 break
@@ -260,6 +260,67 @@ class _Highs:
         """
         Search for a share of the time left, from a hint if there is one.
 
+        An answer that violates rows which were not stated is none. These are added, and first the columns
+        that it, the hint and the relaxation use are searched again, then all.
+        """
+        if not self._formulation.quota_covers:
+            return self._search(hint, share, fixed=fixed)
+        deadline = time.monotonic() + share * self._budget.seconds
+        best: Ints | None = None
+        while True:
+            first = self._search(hint, (1 - self.params.share_of_mending) * share, fixed=fixed)
+            answer = self._mended(first, hint, deadline)
+            share = self._share_until(deadline)
+            if answer.values is None:
+                return answer
+            if best is None or self._is_better(answer.values, best):
+                best = answer.values
+            if answer is first or share <= 0:
+                sound = best is answer.values
+                return answer if sound else replace(answer, status=SolveStatus.FEASIBLE, values=best)
+            # What was found on the way may contradict columns that are fixed.
+            hint = hint if fixed is not None else best
+
+    def _is_better(self, values: Ints, known: Ints) -> bool:
+        """True if an answer has no fewer points than one that is known, and violates no row."""
+        points = self._formulation.points
+        return points(values) >= points(known) and not self._formulation.missing_rows(values)
+
+    def within_support(self, hint: Ints) -> Ints:
+        """The best answer of the columns that the hint and the relaxation use; the hint if none is better."""
+        found = self.maximize(hint, self.params.share_of_core, fixed=self._unused(hint))
+        return hint if found.values is None else _better(self._formulation, found.values, hint)
+
+    def _unused(self, *answers: Ints | None) -> tuple[Ints, Floats]:
+        """Columns that neither the relaxation uses nor any of some answers, to fix at 0."""
+        used = self._vertex > _TOLERANCE
+        for answer in answers:
+            used |= False if answer is None else answer > 0
+        unused = np.flatnonzero(~used)
+        return unused, np.zeros(len(unused))
+
+    def _mended(self, answer: SolverAnswer, hint: Ints | None, deadline: float) -> SolverAnswer:
+        """An answer that violates no row; as it is if there is no time to find one."""
+        found = answer
+        while found.values is not None and (share := self._share_until(deadline)) > 0:
+            known = {*self._cuts}
+            missing = self._formulation.missing_rows(found.values)
+            if not (cuts := [each for each in missing if each not in known]):
+                return found
+            self._add(cuts)
+            found = self._search(hint, share, fixed=self._unused(found.values, hint))
+        return answer if found.values is None else found
+
+    def _share_until(self, deadline: float) -> float:
+        """Share of the time left until an instant; all of it if the clock decides nothing."""
+        if self._budget.ticks is not None:
+            return 1.0
+        return (deadline - time.monotonic()) / max(1e-9, self._budget.seconds)
+
+    def _search(self, hint: Ints | None, share: float, *, fixed: tuple[Ints, Floats] | None) -> SolverAnswer:
+        """
+        Search once for a share of the time left.
+
         With `fixed` columns the bound stays that of the relaxation: a bound on the restricted model does not
         hold for the whole. Without them presolve is off: with presolve HiGHS 1.12 to 1.15 prove false bounds
         on some models (docs/decisions/0010-proofs-without-presolve.md).
@@ -274,7 +335,9 @@ class _Highs:
             start = highspy.HighsSolution()
             start.col_value = hint.astype(np.float64).tolist()
             highs.setSolution(start)
-        watch = _Watch(highspy.cb.HighsCallbackType, self._report, self.bound, whole=fixed is None)
+        watch = _Watch(
+            highspy.cb.HighsCallbackType, self._report, self.bound, self._formulation, whole=fixed is None
+        )
         highs.setCallback(watch, None)
         for kind in watch.kinds:
             highs.startCallback(kind)
@@ -329,11 +392,13 @@ class _Highs:
 class _Watch:
     """Reports better solutions and bounds while HiGHS runs."""
 
-    def __init__(self, kinds: Any, report: Report, bound: int | None, *, whole: bool) -> None:
+    def __init__(
+        self, kinds: Any, report: Report, bound: int | None, formulation: Formulation, *, whole: bool
+    ) -> None:
         """`bound` is the bound so far; a bound from HiGHS counts only if it solves the `whole` model."""
         self._whole = whole
         self._solution, self._log = kinds.kCallbackMipImprovingSolution, kinds.kCallbackMipLogging
-        self._report = report
+        self._report, self._formulation = report, formulation
         self._values: Ints | None = None
         self._bound = bound
 
@@ -346,8 +411,9 @@ class _Watch:
         """Take over a solution or bound from HiGHS, and report it if it is better."""
         news = False
         if kind == self._solution:
-            self._values = np.rint(np.array(out.mip_solution)).astype(np.int64)
-            news = True
+            values = np.rint(np.array(out.mip_solution)).astype(np.int64)
+            if news := not self._formulation.missing_rows(values):
+                self._values = values
         if self._whole and np.isfinite(out.mip_dual_bound):
             bound = integer_bound(-out.mip_dual_bound, relative_error=RELATIVE_ERROR)
             news |= self._bound is None or bound < self._bound
@@ -355,40 +421,3 @@ class _Watch:
         if news:
             found = SolveStatus.NO_ANSWER if self._values is None else SolveStatus.FEASIBLE
             self._report(SolverAnswer(found, self._values, self._bound, detail="stopped while searching"))
-
-
-def highs_model(formulation: Formulation) -> Any:
-    """
-    The formulation as a `HighsLp` to minimize, without integrality.
-
-    PuLP takes about a hundred times as long for large models.
-    """
-    rows = formulation.rows
-    model = highspy.HighsLp()
-    model.num_col_, model.num_row_ = len(formulation.upper), len(rows)
-    model.col_cost_ = -formulation.objective.astype(np.float64)
-    model.col_lower_ = np.zeros(len(formulation.upper))
-    model.col_upper_ = formulation.upper.astype(np.float64)
-    model.row_lower_, model.row_upper_ = row_bounds(rows, highspy.kHighsInf)
-    matrix = model.a_matrix_
-    matrix.format_ = highspy.MatrixFormat.kRowwise
-    matrix.index_, matrix.value_, matrix.start_ = csr_arrays(rows)
-    return model
-
-
-def csr_arrays(rows: Sequence[Row]) -> tuple[Positions, Floats, Positions]:
-    """Columns and coefficients of the nonzeros, row by row, and the start of each row."""
-    nothing = np.zeros(0, dtype=np.int64)
-    return (
-        np.concatenate([nothing, *(row.columns for row in rows)]).astype(np.int32),
-        np.concatenate([nothing, *(row.coefficients for row in rows)]).astype(np.float64),
-        np.cumsum([0, *(len(row.columns) for row in rows)]).astype(np.int32),
-    )
-
-
-def row_bounds(rows: Sequence[Row], infinite: float) -> tuple[Floats, Floats]:
-    """Lower and upper limit of each row."""
-    return (
-        np.array([-infinite if row.lower is None else row.lower for row in rows], dtype=float),
-        np.array([infinite if row.upper is None else row.upper for row in rows], dtype=float),
-    )

@@ -61,6 +61,10 @@ class GangCover:
     """Nodes that may be in T, by the points lost if all running jobs leave them, largest loss first."""
     params: FormulationParams
 
+    def has(self, chosen: tuple[int, ...]) -> bool:
+        """True if these are positions of nodes that may be in T."""
+        return all(0 <= position < len(self.fixed) for position in chosen)
+
     def likely(self) -> Iterator[tuple[int, ...]]:
         """Sets T with rows that a solution is likely to violate: the most expensive nodes, one by one."""
         elsewhere = int(self.most.sum()) - np.cumsum(self.most[self.dearest])
@@ -78,7 +82,7 @@ class GangCover:
         needed = np.maximum(0, self.least[:, np.newaxis] - elsewhere)
         excess = values[self.gangs] @ needed - np.cumsum(room[order])
         for last in np.argsort(-excess, kind="stable")[: self.params.max_gang_covers].tolist():
-            if excess[last] > self.params.least_gang_cover_violation:
+            if excess[last] > self.params.least_cover_violation:
                 yield tuple(sorted(order[: last + 1].tolist()))
 
     def row(self, key: tuple[str | int, ...], chosen: tuple[int, ...]) -> Row:

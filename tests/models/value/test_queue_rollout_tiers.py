@@ -13,7 +13,7 @@ from gpuplan.models.queue import queue_and_above, queue_limits
 from gpuplan.models.timing.durations import Durations
 from gpuplan.models.value import rollout_scope
 from gpuplan.models.value.queue_rollout import RolloutStart
-from gpuplan.planner.problem_builder.quotas import reclaim_pairs
+from gpuplan.planner.problem_builder.quotas import Reclaiming, reclaim_pairs
 from tests.support.builders import build
 from tests.support.builders.rollout_worlds import (
     FAST,
@@ -279,5 +279,5 @@ def test_the_random_worlds_have_later_starts():
 def test_no_quotas_are_simple_where_a_job_may_reclaim(seed):
     snapshot, policy = reclaim_worlds.world(seed)
     waiting = [job for job in snapshot.waiting if not job.withheld]
-    if any(reclaim_pairs(snapshot, policy)):
+    if any(reclaim_pairs(Reclaiming(snapshot, policy))):
         assert not rollout_scope._are_simple_quotas(snapshot, policy, waiting)

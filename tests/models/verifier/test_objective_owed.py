@@ -226,5 +226,5 @@ def test_contested_quotas_of_a_deep_tree_are_those_of_all_pairs_of_jobs():
                 by_builder |= builder.levels(*asked, (other.queue, model))
 
     assert verifier.contested == by_verifier
-    assert contested_quotas(snapshot, policy) == by_builder == by_verifier
+    assert contested_quotas(builder) == by_builder == by_verifier
     assert by_verifier

@@ -88,6 +88,9 @@ def test_where_what_is_fixed_leaves_no_answer_the_search_begins_with_the_hint():
                 return SolverAnswer(SolveStatus.NO_ANSWER)
             return SolverAnswer(SolveStatus.FEASIBLE, better)
 
+        def within_support(self, known):
+            return known
+
         def is_close(self, _points):
             return False
 

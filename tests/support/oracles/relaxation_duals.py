@@ -5,7 +5,7 @@ from __future__ import annotations
 import highspy
 import numpy as np
 
-from gpuplan.solvers.exact.milp import highs_model
+from gpuplan.solvers.exact.highs_model import highs_model
 
 
 def duals(formulation, *, iterations=None):
