@@ -61,7 +61,11 @@ class NodeScores:
         """Position of each node; computed once something has changed."""
         self._plain = rules.is_unpriced_packing(tenant) and rules.unused_opened(nodes) is None
         self._seen = len(rules.capacity.changes)
-        self._look(rules, np.arange(len(nodes)))
+        if self._plain and len(nodes) <= rules.params.ledger.few_changed_nodes:
+            for position in range(len(nodes)):
+                self._look_at_one(rules, position)
+        else:
+            self._look(rules, np.arange(len(nodes)))
 
     def best(self, rules: Feasibility) -> int | None:
         """The best node; None if none has room."""

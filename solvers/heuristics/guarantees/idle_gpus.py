@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
     Ints: TypeAlias = NDArray[np.int64]
 
+    _Where: TypeAlias = tuple[tuple[str | None, tuple[int, ...]], ...]
+    """(GPU model, node groups) of each option."""
+
 
 def use_idle_gpus(ledger: Ledger, *, deadline: float | None = None) -> bool:
     """
@@ -88,14 +91,25 @@ class _NodeExchange:
         self._needs: Ints = np.array(needs, dtype=np.int64)
         """Thousandths of GPUs and amounts of a replica of each shape."""
         self._movable = self._movable_classes()
+        self._wanting: dict[tuple[int, _Where, int], list[int]] = defaultdict(list)
+        """`waiting` by queue, options and shape: for a guarantee, any one of these counts."""
+        for index in self.waiting:
+            job_class = self._classes[index]
+            where = tuple((option.gpu_model, option.groups) for option in job_class.options)
+            self._wanting[job_class.queue, where, self._shape_of[index]].append(index)
 
-    def _movable_classes(self) -> list[list[int]]:
-        """Classes with jobs that may start elsewhere, in sets of the same rank and size, largest first."""
-        alike = defaultdict[tuple[int, int], list[int]](list)
+    def _movable_classes(self) -> list[list[list[int]]]:
+        """
+        Classes with jobs that may start elsewhere, in sets of the same rank and size, largest first.
+
+        In each set those that find room on the same nodes (`Ledger.endless`) are together.
+        """
+        alike = defaultdict[tuple[int, int], dict[int, list[int]]](dict)
         for index, job_class in enumerate(self._classes):
             if _has_gpus(job_class) and not job_class.firm:
-                alike[job_class.rank, -job_class.shape.quota_milli].append(index)
-        return [alike[key] for key in sorted(alike)]
+                kinds = alike[job_class.rank, -job_class.shape.quota_milli]
+                kinds.setdefault(id(self._ledger.endless[index]), []).append(index)
+        return [list(alike[key].values()) for key in sorted(alike)]
 
     def _owed_classes(self) -> list[int]:
         if not any(missing > 0 for missing in self._ledger.queues.quota.missing):
@@ -244,19 +258,18 @@ class _NodeExchange:
 
     def _fetch(self, node: int) -> bool:
         """Move a start to a node if waiting jobs then gain by its place; False if none does."""
-        ledger, here, open_to = self._ledger, np.array([node], dtype=np.int64), dict[int, bool]()
+        ledger, here, wanted = self._ledger, np.array([node], dtype=np.int64), self._wanted()
+        if not wanted:
+            return False
         fits, tries = self._fitting(node), ledger.params.greedy.idle_moves
-        wanted = self._wanted()
         for alike in self._movable:
             numbers = list[int]()
-            for index in alike:
-                if not fits[self._shape_of[index]] or not ledger.numbers_of[index]:
+            for kind in alike:
+                if not fits[self._shape_of[kind[0]]]:
                     continue
-                kind = id(ledger.endless[index])
-                if kind not in open_to:
-                    open_to[kind] = bool(ledger.feasibility.room(index, here, 1)[0])
-                if open_to[kind]:
-                    numbers += ledger.numbers_of[index]
+                found = [number for index in kind for number in ledger.numbers_of[index]]
+                if found and ledger.feasibility.room(kind[0], here, 1)[0]:
+                    numbers += found
             for number in sorted(numbers):
                 sites = ledger.placed[number].sites
                 if len(sites) > 1 or sites[0].node == node:
@@ -272,13 +285,11 @@ class _NodeExchange:
         """By node group, the shapes of waiting jobs that would help to meet a guarantee there."""
         ledger, wanted = self._ledger, defaultdict[int, set[int]](set)
         owed = cache(ledger.queues.quota.owed)
-        for index in self.waiting:
-            if ledger.jobs_left(index):
-                job_class, shape = self._classes[index], self._shape_of[index]
-                for option in job_class.options:
-                    if owed(job_class.queue, option.gpu_model):
-                        for group in option.groups:
-                            wanted[group].add(shape)
+        for (queue, where, shape), indices in self._wanting.items():
+            groups = {group for model, groups in where if owed(queue, model) for group in groups}
+            if groups and any(map(ledger.jobs_left, indices)):
+                for group in groups:
+                    wanted[group].add(shape)
         return wanted
 
     def _has_use(self, number: int, wanted: Mapping[int, Collection[int]]) -> bool:
