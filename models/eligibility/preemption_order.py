@@ -114,9 +114,9 @@ def may_use_freed(taker: Claimant, order: RankAndClaims) -> bool:
     return taker.rank >= order[0] or taker.claim in order[1]
 
 
-def victim_views(incumbents: Iterable[Incumbent]) -> tuple[VictimView, ...]:
-    """All sets of victims that matter; with more than `MAX_CLAIM_UNIONS` unions of claims, some of them."""
-    return _views(_orders(incumbents), MAX_CLAIM_UNIONS)[0]
+def victim_views(incumbents: Iterable[Incumbent], most: int = MAX_CLAIM_UNIONS) -> tuple[VictimView, ...]:
+    """All sets of victims that matter; only some of them if there are more than `most` unions of claims."""
+    return _views(_orders(incumbents), most)[0]
 
 
 def conservative_victim_views(
