@@ -117,13 +117,13 @@ def _bounded(search: EpochSearch, *, wanted: bool, exact: bool = True) -> Soluti
     """
     The result; with a bound from multipliers found here, if no solver had the time to report any.
 
-    Where that takes long, an interrupted search goes without.
+    Where that takes long, an interrupted search goes without, and Ctrl-C ends it with the plan that there is.
     """
     limits, exempt = search.limits, search.limits.deterministic
     if search.ended is StopReason.INTERRUPTED or not exact:
         exempt = len(search.problem.nodes) >= limits.params.portfolio.many_nodes
     if wanted and not (exempt or search.has_dual_bound or search.proven):
-        with search.phase("bound"):
+        with search.phase("bound"), suppress(KeyboardInterrupt):
             budget = limits.budget(time.monotonic() + limits.reserved_for_bound)
             search.add_bound("multipliers", relaxed_here(search.problem, budget))
     return search.solution()

@@ -126,6 +126,23 @@ def test_an_interruption_ends_all_stages_with_jobs_of_all_priorities(monkeypatch
     assert {placement.job[-1] for placement in solution.target.placements} == {"0", "1", "2"}
 
 
+def test_a_second_interruption_ends_the_bound_and_keeps_the_plan(monkeypatch):
+    asked = []
+
+    def interrupted(*arguments):
+        asked.append(arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(exact_run, "run_in_child", interrupted)
+    monkeypatch.setattr(pipeline, "relaxed_here", interrupted)
+
+    solution = run()
+
+    assert len(asked) == 2
+    assert (solution.ended, solution.status) == (StopReason.INTERRUPTED, SolveStatus.FEASIBLE)
+    assert {placement.job[-1] for placement in solution.target.placements} == {"0", "1", "2"}
+
+
 def test_no_solver_gets_the_little_time_that_another_has_left(monkeypatch):
     asked = []
 
