@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 from collections import Counter
@@ -16,11 +15,12 @@ from gpuplan.models.policy.policy import BudgetMode, Disruption, MigPolicy, Pool
 from gpuplan.planner.epoch import plan_epoch
 from tests.support.builders import build
 from tests.support.builders.build import NOW, job, node, replica, snapshot
+from tests.support.seeds import EVERY_SEED
 from tests.support.strategies import instances
 
 pytestmark = pytest.mark.slow
 
-THREE_PLANS, ONE_PLAN, UNPINNED = (60, 250, 150) if os.environ.get("GPUPLAN_EVERY_SEED") else (30, 80, 40)
+THREE_PLANS, ONE_PLAN, UNPINNED = (60, 250, 150) if EVERY_SEED else (30, 80, 40)
 """Instances of each test."""
 
 SWITCHED = {

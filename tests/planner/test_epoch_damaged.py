@@ -1,7 +1,6 @@
 """A damaged world is planned, not refused: every loss is named, and the rest is planned as if it waited."""
 
 import json
-import os
 from collections import Counter
 
 import pytest
@@ -30,10 +29,10 @@ from gpuplan.planner.render.style import Style
 from gpuplan.planner.sources.files import inspect_snapshot, load_snapshot, snapshot_text
 from tests.support.builders.build import NOW, by_value, cluster, job, node, replica, snapshot
 from tests.support.output.golden import figures
+from tests.support.seeds import EVERY_SEED
 from tests.support.strategies import instances
 from tests.support.strategies.damaged_worlds import damaged
 
-EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 WORLDS = 400 if EVERY_SEED else 8
 GREEDY = by_value(solvers=())
 SICK = node("n1", details=[Gpu(index=3, healthy=False)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from datetime import timedelta
 
@@ -14,6 +13,7 @@ from gpuplan.models.policy.policy import Disruption, Policy, PoolPolicy
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from tests.support.builders.build import job, node, replica, snapshot
+from tests.support.seeds import EVERY_SEED
 
 EPOCHS = 20
 EVERY = 180
@@ -22,7 +22,7 @@ EVERY = 180
 STEADY = 19
 """Jobs of one GPU that run all the time; one more comes on average, or none, or two: 20 GPUs and 5 %."""
 
-SEEDS = range(12 if os.environ.get("GPUPLAN_EVERY_SEED") else 2)
+SEEDS = range(12 if EVERY_SEED else 2)
 
 
 def steady(nodes):

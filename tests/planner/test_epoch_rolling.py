@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from datetime import timedelta
@@ -17,11 +16,11 @@ from gpuplan.planner.apply.promises import promises_of
 from tests.support.builders import build
 from tests.support.builders.build import job, node, replica, snapshot
 from tests.support.doubles.rolling_cluster import Rolling
+from tests.support.seeds import EVERY_SEED
 from tests.support.strategies.rolling_worlds import HOUR, world
 
 pytestmark = pytest.mark.slow
 
-EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 EPOCHS = 200 if EVERY_SEED else 80
 SECONDS = 3600
 CALM = Disruption(preempt=False, resize=False)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import random
 import time
 from collections import Counter
@@ -28,13 +27,13 @@ from tests.support.builders import build
 from tests.support.oracles import exhaustive_schedules
 from tests.support.oracles.brute_force import TooLargeError, best_of_all, offered
 from tests.support.oracles.relaxation_duals import duals
+from tests.support.seeds import EVERY_SEED
 from tests.support.strategies import instances
 from tests.support.strategies.random_targets import judged, nothing_changed
 from tests.support.strategies.schedule_instances import timely
 
 pytestmark = pytest.mark.slow
 
-EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 CHUNKS, SEEDS = (4, 250) if EVERY_SEED else (2, 12)
 """Instances a chunk of each sort: of this instant alone, and of several slots."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 
@@ -18,12 +17,12 @@ from tests.support.harness.portfolio_answers import held_against_all_plans, with
 from tests.support.oracles.brute_force import offered
 from tests.support.oracles.oracle_decode import realized
 from tests.support.oracles.overcommitted import overfull
+from tests.support.seeds import EVERY_SEED
 from tests.support.strategies import instances
 from tests.support.strategies.random_targets import judged, nothing_changed
 
 pytestmark = pytest.mark.slow
 
-EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 CHUNKS, SEEDS = (4, 250) if EVERY_SEED else (2, 25)
 """Chunks of seeds, and instances a chunk."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 
 import pytest
@@ -15,12 +14,12 @@ from gpuplan.solvers.targets.to_target import target_of
 from tests.support.doubles.broken_solvers import apart_in_this_process
 from tests.support.harness.portfolio_answers import answer, held_against_all_plans, without_neighbourhoods
 from tests.support.oracles.brute_force import offered
+from tests.support.seeds import EVERY_SEED
 from tests.support.strategies import budget_worlds
 from tests.support.strategies.random_targets import judged, nothing_changed
 
 pytestmark = pytest.mark.slow
 
-EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 CHUNKS, SEEDS = (4, 150) if EVERY_SEED else (2, 15)
 """Chunks of seeds, and worlds a chunk."""
 

@@ -7,7 +7,6 @@ more; and if the job that took the places it left is taken back with it, the pla
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 
 import pytest
@@ -16,12 +15,12 @@ from gpuplan.models.placement import same_holdings
 from gpuplan.models.plan.solution import DesiredState
 from gpuplan.solvers import pipeline
 from tests.support.harness.portfolio_answers import answer
+from tests.support.seeds import EVERY_SEED
 from tests.support.strategies import instances
 from tests.support.strategies.random_targets import judged, sorted_by_job
 
 pytestmark = pytest.mark.slow
 
-EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 CHUNKS, PLANS = 2 if EVERY_SEED else 1, 500
 SOLVED = PLANS if EVERY_SEED else 100
 """Plans a chunk that a solver makes, which takes longer."""

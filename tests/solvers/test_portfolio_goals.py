@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from itertools import accumulate, permutations
@@ -22,9 +21,9 @@ from tests.support.builders import build
 from tests.support.harness.portfolio_answers import held_against_all_plans, without_neighbourhoods
 from tests.support.oracles.brute_force import offered
 from tests.support.oracles.overcommitted import overfull
+from tests.support.seeds import EVERY_SEED
 from tests.support.strategies import instances
 
-EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 TIMED = [goal for goal in Goal if goal is not Goal.VALUE]
 HOURS = (0.05, 0.3, 1, 4, 30, 200, None)
 

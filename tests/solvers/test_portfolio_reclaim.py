@@ -6,7 +6,6 @@ Against everything that the verifier allows, not only what a problem offers; and
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 
 import pytest
@@ -23,10 +22,10 @@ from gpuplan.solvers import exact_run
 from tests.support.builders import build
 from tests.support.doubles.broken_solvers import apart_in_this_process
 from tests.support.harness.portfolio_answers import answer, held_against_all_plans, without_neighbourhoods
+from tests.support.seeds import EVERY_SEED
 from tests.support.strategies import reclaim_worlds
 from tests.support.strategies.random_targets import judged, nothing_changed
 
-EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 CHUNKS = 4
 SEEDS = 250 if EVERY_SEED else 5
 """Worlds a chunk."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from datetime import timedelta
@@ -17,11 +16,11 @@ from tests.support.builders import build
 from tests.support.builders.time_builders import ahead
 from tests.support.harness.portfolio_answers import held_against_all_plans, without_neighbourhoods
 from tests.support.oracles.brute_force import offered
+from tests.support.seeds import EVERY_SEED
 from tests.support.strategies import instances
 
 pytestmark = pytest.mark.slow
 
-EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 CHUNKS, SEEDS = (4, 100) if EVERY_SEED else (2, 12)
 """Chunks of seeds, and instances a chunk."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from functools import cache
 
@@ -14,9 +13,9 @@ from gpuplan.planner.apply.promises import carry_over_promises
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.problem_builder import build_problem
 from tests.support.oracles import exhaustive_schedules
+from tests.support.seeds import EVERY_SEED
 from tests.support.strategies.schedule_instances import FEATURES, timely
 
-EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 SEEDS = range(300 if EVERY_SEED else 40)
 CALM = tuple(feature for feature in FEATURES if feature != "eviction")
 

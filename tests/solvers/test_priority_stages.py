@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from functools import partial
@@ -20,12 +19,12 @@ from tests.support.doubles.broken_solvers import apart_in_this_process
 from tests.support.harness.portfolio_answers import without_neighbourhoods
 from tests.support.oracles.brute_force import TooLargeError, offered
 from tests.support.oracles.priority_oracle import best_in_order, could_have_come_first, world
+from tests.support.seeds import EVERY_SEED
 from tests.support.strategies import instances
 from tests.support.strategies.random_targets import judged
 
 pytestmark = pytest.mark.slow
 
-EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 CHUNKS = 4 if EVERY_SEED else 1
 SEEDS = 125 if EVERY_SEED else 16
 """Instances a chunk, of each sort."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import time
 from collections import Counter
@@ -24,10 +23,11 @@ from gpuplan.solvers.solver_child import RELAXATION, SolverTask, solve_block_mod
 from gpuplan.solvers.targets.to_target import target_of
 from tests.support.builders import build
 from tests.support.oracles.priority_oracle import world
+from tests.support.seeds import EVERY_SEED
 from tests.support.strategies import instances
 from tests.support.strategies.random_targets import judged
 
-SEEDS = 300 if os.environ.get("GPUPLAN_EVERY_SEED") else 24
+SEEDS = 300 if EVERY_SEED else 24
 IN_ORDER = PriorityPolicy(order=PriorityOrder.TIERS)
 APART = SearchParams(exact=ExactParams(child=SolverChildParams(few_choices=0)))
 """Every stage in a worker."""

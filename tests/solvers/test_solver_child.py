@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 
 import pytest
@@ -18,9 +17,10 @@ from gpuplan.solvers.portfolio import Limits, solve
 from tests.support.builders import build
 from tests.support.doubles.broken_solvers import apart_in_this_process
 from tests.support.samples.greedy_gap import GREEDY, OPTIMUM, POLICY, contested
+from tests.support.seeds import EVERY_SEED
 from tests.support.strategies import instances
 
-SEEDS = 300 if os.environ.get("GPUPLAN_EVERY_SEED") else 12
+SEEDS = 300 if EVERY_SEED else 12
 TICKS = 20
 
 

@@ -9,7 +9,6 @@ satisfies every row and is worth at least as much. Both must notice planted bugs
 from __future__ import annotations
 
 import dataclasses
-import os
 import random
 import time
 from collections import Counter
@@ -30,6 +29,7 @@ from gpuplan.solvers.interface import Budget
 from tests.oracle import reference
 from tests.support.builders import build
 from tests.support.oracles.overcommitted import overfull
+from tests.support.seeds import EVERY_SEED
 from tests.support.strategies import budget_worlds, instances
 from tests.support.strategies.random_targets import judged, legal_target, random_target
 
@@ -80,7 +80,6 @@ GPU model.
 
 RANDOM_TARGETS, LEGAL_TARGETS = 4, 2
 
-EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 SAMPLES, WITH_BUDGETS = (380, 320) if EVERY_SEED else (240, 200)
 """Number of instances, and the first of those in which disruption budgets often bind."""
 

@@ -6,7 +6,6 @@ An apply may be killed at any call and at any pause; calls fail, get no answer, 
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -24,9 +23,10 @@ from tests.support.doubles.interrupted_apply import apply_at_once
 from tests.support.doubles.lasting_cluster import LastingCluster, VirtualClock
 from tests.support.samples import all_actions
 from tests.support.samples.apply_world import carry_out
+from tests.support.seeds import EVERY_SEED
 
 CHUNKS: Final = 4
-RUNS: Final = 250 if os.environ.get("GPUPLAN_EVERY_SEED") else 12
+RUNS: Final = 250 if EVERY_SEED else 12
 """Runs a chunk."""
 MOST_APPLIES: Final = 60
 

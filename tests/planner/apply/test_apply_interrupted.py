@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -24,8 +23,8 @@ from tests.support.doubles.interrupted_apply import apply_at_once, apply_in_piec
 from tests.support.samples.all_actions import PLAN as OF_ALL_KINDS
 from tests.support.samples.all_actions import begin, plan_with, pool, scale_up, with_pools
 from tests.support.samples.apply_world import carry_out, stop_after
+from tests.support.seeds import EVERY_SEED
 
-EVERY_CUT = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 SCENARIOS = Path(__file__).parents[3] / "scenarios"
 SMALL = sorted(path.name for path in SCENARIOS.iterdir() if path.is_dir() and path.name != "production")
 SMALL.remove("everything")
@@ -82,7 +81,7 @@ def test_a_plan_of_all_kinds_of_changes_cut_after_every_step_comes_to_its_end(tm
 
 @pytest.mark.slow
 def test_the_plan_with_every_rule_at_once_cut_again_and_again_comes_to_its_end(tmp_path):
-    assert_cuts_do_no_harm(planned("everything"), tmp_path, steps=1 if EVERY_CUT else 21)
+    assert_cuts_do_no_harm(planned("everything"), tmp_path, steps=1 if EVERY_SEED else 21)
 
 
 @pytest.mark.slow
@@ -90,7 +89,7 @@ def test_a_plan_of_300_steps_cut_again_and_again_comes_to_its_end(tmp_path):
     plan = preempting(100, 200)
     assert len(steps_of(plan)) == 300
 
-    assert_cuts_do_no_harm(plan, tmp_path, steps=1 if EVERY_CUT else 37)
+    assert_cuts_do_no_harm(plan, tmp_path, steps=1 if EVERY_SEED else 37)
 
 
 @pytest.mark.parametrize("mode", list(Drift))

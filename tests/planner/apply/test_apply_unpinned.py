@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 
@@ -22,8 +21,9 @@ from tests.support.builders.build import by_value, job, node, placement, replica
 from tests.support.builders.solution_builders import drafted
 from tests.support.doubles.choosy_cluster import ChoosyCluster
 from tests.support.samples.apply_world import carry_out, stop_after
+from tests.support.seeds import EVERY_SEED
 
-RUNS = 60 if os.environ.get("GPUPLAN_EVERY_SEED") else 10
+RUNS = 60 if EVERY_SEED else 10
 
 
 def unpinned(world):

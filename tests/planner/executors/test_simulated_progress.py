@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from datetime import timedelta
 
@@ -18,10 +17,11 @@ from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from tests.support.builders.build import MODEL, NOW, job, node, replica, snapshot
 from tests.support.samples.all_actions import begin, grow, migrate, preempt, shrink
+from tests.support.seeds import EVERY_SEED
 
 HOUR = 3600
 SAVED = {"completed": "9h25m", "last_checkpoint_at": "2026-11-20T11:55:00Z", "served": "76h"}
-SEEDS = 1000 if os.environ.get("GPUPLAN_EVERY_SEED") else 8
+SEEDS = 1000 if EVERY_SEED else 8
 
 
 def long_job(*, ran=timedelta(hours=9.5), saved=timedelta(minutes=5), **more):

@@ -7,7 +7,6 @@ What a rollback does not tell to stay is as before the plan; what the plan did n
 from __future__ import annotations
 
 import itertools
-import os
 import random
 from collections import Counter
 from contextlib import contextmanager, suppress
@@ -32,10 +31,11 @@ from tests.support.builders.build import NOW
 from tests.support.doubles.lasting_cluster import LastingCluster
 from tests.support.oracles.rollback_oracle import assert_legal, assert_undone
 from tests.support.samples.apply_world import carry_out
+from tests.support.seeds import EVERY_SEED
 from tests.support.strategies.changing_worlds import FREE_HAND, worlds
 from tests.support.strategies.snapshot_strategies import COIN
 
-SEEDS = 200 if os.environ.get("GPUPLAN_EVERY_SEED") else 40
+SEEDS = 200 if EVERY_SEED else 40
 
 
 def planned(world):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from datetime import timedelta
 from functools import cache
@@ -14,9 +13,10 @@ from gpuplan.models.units import MILLI
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.simulate.simulated_job import JobEventKind
 from gpuplan.planner.simulate.world import advance_world
+from tests.support.seeds import EVERY_SEED
 from tests.support.strategies.random_traces import held_by_gpu, random_trace, steps
 
-SEEDS = range(40) if os.environ.get("GPUPLAN_EVERY_SEED") else (0, 4, 7)
+SEEDS = range(40) if EVERY_SEED else (0, 4, 7)
 EPOCHS = 16
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -22,12 +21,12 @@ from gpuplan.solvers.rounding.disaggregate import disaggregate
 from gpuplan.solvers.targets.to_target import target_of
 from tests.oracle.reference import ReferenceColumns, reference
 from tests.support.oracles.overcommitted import overfull
+from tests.support.seeds import EVERY_SEED
 from tests.support.strategies import instances
 from tests.support.strategies.random_targets import judged, nothing_changed
 
 pytestmark = pytest.mark.slow
 
-EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 """A thousand instances of each sort, where `make test` has no patience for them."""
 
 CHUNKS = 10 if EVERY_SEED else 4

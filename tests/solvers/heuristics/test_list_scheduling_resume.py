@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from functools import cache
@@ -24,10 +23,10 @@ from gpuplan.solvers.targets.to_target import target_of
 from tests.support.builders.build import BY_WEIGHT, node, replica, snapshot
 from tests.support.builders.time_builders import HOUR, ahead, at, runs, waits
 from tests.support.oracles import exhaustive_schedules
+from tests.support.seeds import EVERY_SEED
 from tests.support.strategies import time_strategies
 from tests.support.strategies.schedule_instances import FEATURES, timely
 
-EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 SEEDS = range(120 if EVERY_SEED else 60)
 FEW = tuple(feature for feature in FEATURES if feature not in ("co_start", "dependencies", "maintenance"))
 AFTER_U = (Dependency(job="urgent"),)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
 from collections import Counter
 
@@ -24,9 +23,10 @@ from gpuplan.solvers.targets.from_target import place_on_sites
 from gpuplan.solvers.targets.to_target import target_of
 from tests.support.builders import build
 from tests.support.harness.greedy_plans import realized
+from tests.support.seeds import EVERY_SEED
 from tests.support.strategies import instances
 
-OF_A_KIND = 400 if os.environ.get("GPUPLAN_EVERY_SEED") else 120
+OF_A_KIND = 400 if EVERY_SEED else 120
 """Instances."""
 
 KINDS = pytest.mark.parametrize(

@@ -5,7 +5,6 @@ Greedy has planned before. The lists of codes are those that waiting jobs of the
 """
 
 import itertools
-import os
 from collections import Counter
 from dataclasses import replace
 
@@ -21,10 +20,11 @@ from gpuplan.planner.waiting.diagnose import waiting_reasons
 from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.targets.to_target import target_of
 from tests.support.oracles import brute_force
+from tests.support.seeds import EVERY_SEED
 from tests.support.strategies import instances, time_strategies
 from tests.support.strategies.random_targets import judged, sorted_by_job
 
-SEEDS = range(150 if os.environ.get("GPUPLAN_EVERY_SEED") else 25)
+SEEDS = range(150 if EVERY_SEED else 25)
 DOMAINS = () if len(SEEDS) > 40 else (49, 59)
 """Seeds with a gang that finds room in no one domain."""
 MOST_TRIED = 300

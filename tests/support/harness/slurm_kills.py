@@ -7,22 +7,23 @@ import shutil
 import subprocess
 import sys
 
-EVERY = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
+from tests.support.seeds import EVERY_SEED
 
 
 def kills(commands, *, apart):
     """
     Kills as (number of a changing command, True for before it).
 
-    All of them with GPUPLAN_EVERY_SEED; else some, `apart` so many commands, in turn before and after.
+    All of them with `EVERY_SEED`; else some, `apart` so many commands, in turn before and after.
     """
-    if EVERY:
+    if EVERY_SEED:
         return [(which, before) for which in range(1, commands + 1) for before in (True, False)]
     return [(which, number % 2 == 0) for number, which in enumerate(range(1, commands + 1, apart))]
 
 
 _KILLER = """#!{python}
 import os, signal, subprocess, sys
+from tests.support.seeds import EVERY_SEED
 with open({count!r}, "a") as log:
     changes = sys.argv[1] not in ("show", "--oneliner")
     if changes:

@@ -7,7 +7,6 @@ place for every waiting one; `offered` narrows that down to what a problem offer
 from __future__ import annotations
 
 import itertools
-import os
 from collections import Counter
 from dataclasses import dataclass
 
@@ -17,9 +16,10 @@ from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.units import MILLI, print_milli
 from tests.support.builders import build
+from tests.support.seeds import EVERY_SEED
 from tests.support.strategies.random_targets import judged, sorted_by_job
 
-MOST_JUDGED = 8_000 if os.environ.get("GPUPLAN_EVERY_SEED") else 2_000
+MOST_JUDGED = 8_000 if EVERY_SEED else 2_000
 """Targets of one instance at most: of forty tiny instances the largest two took most of the time."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections import Counter
 
 from gpuplan.models.placement import GpuShare, Placement, Replica
@@ -12,8 +11,9 @@ from gpuplan.models.timing.durations import Durations
 from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import print_milli
 from gpuplan.models.verifier.verify import verify_target
+from tests.support.seeds import EVERY_SEED
 
-MOST_JUDGED = 6_000 if os.environ.get("GPUPLAN_EVERY_SEED") else 2_000
+MOST_JUDGED = 6_000 if EVERY_SEED else 2_000
 """Schedules of one instance at most: of eighty instances six have more, which took most of the time."""
 
 

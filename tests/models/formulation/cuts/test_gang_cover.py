@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections import Counter
@@ -26,12 +25,13 @@ from gpuplan.solvers.params.search import SearchParams
 from tests.support.builders import build
 from tests.support.builders.gang_builders import gang, racks
 from tests.support.harness.family_rows import model
+from tests.support.seeds import EVERY_SEED
 from tests.support.strategies import instances
 from tests.support.strategies.random_targets import legal_target
 
 FEATURES = ("racks", "pools", "power", "guarantees", "overcommit")
 
-SEEDS = 300 if os.environ.get("GPUPLAN_EVERY_SEED") else 150
+SEEDS = 300 if EVERY_SEED else 150
 """Of random instances."""
 
 

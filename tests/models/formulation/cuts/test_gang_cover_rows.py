@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from functools import cache
@@ -21,11 +20,11 @@ from gpuplan.models.policy.policy import Policy, Prices
 from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders import build
 from tests.support.builders.gang_builders import racks
+from tests.support.seeds import EVERY_SEED
 from tests.support.strategies.random_targets import legal_target
 
 pytestmark = pytest.mark.slow
 
-EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 SEEDS = 60 if EVERY_SEED else 30
 PRICES = Prices(scaling=0, currency=0)
 """New nodes cost nothing, so that plans have some."""

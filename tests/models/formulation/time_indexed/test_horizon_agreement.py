@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import os
 import time
 from collections import Counter
 from functools import cache
@@ -25,11 +24,11 @@ from gpuplan.solvers.exact import cpsat
 from gpuplan.solvers.interface import Budget
 from tests.support.builders import build
 from tests.support.oracles import exhaustive_schedules
+from tests.support.seeds import EVERY_SEED
 from tests.support.strategies.schedule_instances import FEATURES, limited_by_cores, timely
 
 pytestmark = pytest.mark.slow
 
-EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 SEEDS, OF_EACH = 60 if EVERY_SEED else 40, 40
 
 

@@ -8,7 +8,6 @@ tried. The rule of each of the three is taken away in turn, and each time the di
 from __future__ import annotations
 
 import dataclasses
-import os
 import random
 import time
 from collections import Counter
@@ -34,11 +33,11 @@ from gpuplan.solvers.interface import Budget
 from gpuplan.solvers.state.ledger import Ledger
 from gpuplan.solvers.targets.to_target import target_of
 from tests.support.oracles.exhaustive_schedules import TooLargeError, every_schedule, judged
+from tests.support.seeds import EVERY_SEED
 from tests.support.strategies.schedule_instances import tempting
 
 pytestmark = pytest.mark.slow
 
-EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 SEEDS = range(120 if EVERY_SEED else 40)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import timedelta
 
 import pytest
@@ -15,10 +14,11 @@ from tests.support.builders.plan_builders import plan_of
 from tests.support.children import kill_apply
 from tests.support.children.kill_assert import CHILDREN, CUTS, KILLED, assert_recorded, end_state, in_child
 from tests.support.samples.all_actions import AFTER, CHANGES, PLAN, WORLD
+from tests.support.seeds import EVERY_SEED
 
 pytestmark = pytest.mark.slow
 
-STRIDE = 1 if os.environ.get("GPUPLAN_EVERY_SEED") else 3
+STRIDE = 1 if EVERY_SEED else 3
 """Of the statements to the cluster every so many is one at which it is killed."""
 
 

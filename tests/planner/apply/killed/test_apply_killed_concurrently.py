@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
 
@@ -13,10 +12,10 @@ from gpuplan.planner.executors.simulated import SimulatedCluster
 from tests.support.children import kill_apply
 from tests.support.children.kill_assert import CHILDREN, KILLED, assert_recorded, end_state, in_child
 from tests.support.doubles.interrupted_apply import preempting
+from tests.support.seeds import EVERY_SEED
 
 pytestmark = pytest.mark.slow
 
-EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 SEEDS = range(200 if EVERY_SEED else 6)
 PLAN = preempting(100, 200) if EVERY_SEED else preempting(8, 16)
 

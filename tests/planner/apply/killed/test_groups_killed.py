@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from gpuplan.models.validation.damage import survey_damage
@@ -15,11 +13,12 @@ from tests.support.builders.build import NOW, by_value
 from tests.support.children import kill_apply
 from tests.support.children.kill_assert import KILLED, in_child
 from tests.support.samples.group_world import HELD, WORLD, group_plan, part_started, running
+from tests.support.seeds import EVERY_SEED
 
 pytestmark = pytest.mark.slow
 
 PLAN = group_plan()
-STRIDE = 1 if os.environ.get("GPUPLAN_EVERY_SEED") else 4
+STRIDE = 1 if EVERY_SEED else 4
 """Of the statements to the cluster every so many is one at which it is killed."""
 
 

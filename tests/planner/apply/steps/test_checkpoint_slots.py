@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 
@@ -20,8 +19,9 @@ from gpuplan.planner.render.plan.warnings import checkpoint_queues
 from tests.support.doubles.interrupted_apply import preempting
 from tests.support.doubles.lasting_cluster import LastingCluster, VirtualClock
 from tests.support.samples.apply_world import carry_out
+from tests.support.seeds import EVERY_SEED
 
-SEEDS = 300 if os.environ.get("GPUPLAN_EVERY_SEED") else 12
+SEEDS = 300 if EVERY_SEED else 12
 GRACE = 60.0
 
 

@@ -6,7 +6,6 @@ An apply may be killed at any call and at any pause, and nodes may fail; then th
 
 from __future__ import annotations
 
-import os
 import random
 import re
 from collections import Counter
@@ -23,9 +22,10 @@ from tests.planner.apply.test_apply_faults import MOST_APPLIES, Faults, FaultyCl
 from tests.support.doubles.lasting_cluster import LastingCluster
 from tests.support.samples.apply_world import carry_out
 from tests.support.samples.group_world import GROUPS, HELD, WORLD, group_plan, part_started, running
+from tests.support.seeds import EVERY_SEED
 
 CHUNKS: Final = 4
-RUNS: Final = 250 if os.environ.get("GPUPLAN_EVERY_SEED") else 25
+RUNS: Final = 250 if EVERY_SEED else 25
 """Runs a chunk."""
 
 

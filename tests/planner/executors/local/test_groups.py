@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 
@@ -17,6 +16,7 @@ from gpuplan.planner.plan_file.plan_file import save_plan
 from tests.planner.executors.local.test_host_killed import apply_in_child, begun
 from tests.support.doubles.wrapped_cluster import Wrapped
 from tests.support.harness.local_jobs import SLEEP, Jobs, kinds, wait_until
+from tests.support.seeds import EVERY_SEED
 
 
 class Refusing(Wrapped):
@@ -86,7 +86,7 @@ def test_gpus_that_are_reserved_are_not_given_to_others_of_the_plan(jobs, tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("which", range(1, 30, 1 if os.environ.get("GPUPLAN_EVERY_SEED") else 9))
+@pytest.mark.parametrize("which", range(1, 30, 1 if EVERY_SEED else 9))
 def test_an_apply_killed_at_any_deed_goes_on(jobs, tmp_path, which, when):
     log = tmp_path / "log"
     submit_pair(jobs, log)

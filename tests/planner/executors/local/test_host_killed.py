@@ -17,13 +17,14 @@ from gpuplan.planner.executors.local.runs import RunPhase
 from gpuplan.planner.io import processes
 from gpuplan.planner.plan_file.plan_file import save_plan
 from tests.support.harness.local_jobs import SLEEP, kinds, wait_until
+from tests.support.seeds import EVERY_SEED
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[4]
 CHILD = ROOT / "tests" / "support" / "children" / "kill_local.py"
 BEGINS = "echo begin >> {log}; "
-EDGES = range(1, 24, 1 if os.environ.get("GPUPLAN_EVERY_SEED") else 9)
+EDGES = range(1, 24, 1 if EVERY_SEED else 9)
 """Deeds of an apply that preempts a job and starts another."""
 
 
@@ -72,7 +73,7 @@ def test_an_apply_killed_at_any_deed_goes_on(jobs, tmp_path, which, when):
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("which", range(1, 7, 1 if os.environ.get("GPUPLAN_EVERY_SEED") else 2))
+@pytest.mark.parametrize("which", range(1, 7, 1 if EVERY_SEED else 2))
 def test_a_supervisor_killed_at_any_deed_starts_nothing_twice(jobs, tmp_path, monkeypatch, which, when):
     """Deeds: fork, claim, fork of the job, started, release, launcher, exit."""
     log, real, spawned = tmp_path / "log", subprocess.run, []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 
@@ -16,10 +15,11 @@ from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.slurm import commands
 from gpuplan.planner.executors.slurm.cluster import SlurmCluster
 from tests.support.builders.build import NOW
+from tests.support.seeds import EVERY_SEED
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
-SEEDS = range(60) if os.environ.get("GPUPLAN_EVERY_SEED") else (0,)
+SEEDS = range(60) if EVERY_SEED else (0,)
 RULES = {"backoff": 1, "attempts": 10, "on_failure": "continue", "most_failures": 50}
 MOST_APPLIES = 30
 NO_ANSWER = b"slurm_update error: Unable to contact slurm controller (connect failure)"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from gpuplan.models.affinity import NodeMatch, PreferredNodes
@@ -14,10 +12,10 @@ from tests.support.builders.build import job, node, queue, snapshot
 from tests.support.harness.explain_helpers import CALM, FULL, greedy_plan, kinds, remedies_of, runs
 from tests.support.oracles.brute_force import TooLargeError
 from tests.support.oracles.remedy_oracle import as_planned, changed, lesser
+from tests.support.seeds import EVERY_SEED
 from tests.support.strategies.instances import everything, everything_mixed, tiny
 from tests.support.strategies.schedule_instances import timely
 
-EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 PARTS = 6 if EVERY_SEED else 1
 """Of the tiny instances, which have more than 500 waiting jobs together."""
 TIMELY = 40 if EVERY_SEED else 20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from itertools import pairwise
 
@@ -11,10 +10,11 @@ import pytest
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.planner.service.history import EpochOutcome, read_history
 from tests.support.doubles.periodic_service import EVERY, Busy, carried_out
+from tests.support.seeds import EVERY_SEED
 
 pytestmark = pytest.mark.slow
 
-EPOCHS, SEED = (200, 200) if os.environ.get("GPUPLAN_EVERY_SEED") else (60, 2)
+EPOCHS, SEED = (200, 200) if EVERY_SEED else (60, 2)
 
 SPARING = Policy(solvers=(), disruption=Disruption(minimum_runtime=2 * EVERY, max_preemptions=2))
 

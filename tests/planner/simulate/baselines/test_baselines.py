@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from datetime import timedelta
 from functools import cache
@@ -20,13 +19,14 @@ from gpuplan.planner.simulate.simulated_job import JobEventKind
 from gpuplan.planner.simulate.trace import Physics
 from tests.support.builders.build import NOW, job, node, queue, replica, snapshot
 from tests.support.harness.baseline_runs import FREE, MINUTE, comes, epochs, scores, starts, trace
+from tests.support.seeds import EVERY_SEED
 from tests.support.strategies.random_traces import random_trace
 
 PREEMPTIVE = {"srpt", "srsf", "lrpt", "las", "least-slack", "max-min"}
 OF_PLANS = {Rule.EVICTION, Rule.PREEMPTION, Rule.PRIORITY, Rule.ORDER, Rule.PROMISES, Rule.DAMAGE}
 """Rules on what a plan may do to running and promised jobs, not on where jobs may be."""
-MANY_SEEDS = range(300 if os.environ.get("GPUPLAN_EVERY_SEED") else 6)
-SEEDS = range(40 if os.environ.get("GPUPLAN_EVERY_SEED") else 2)
+MANY_SEEDS = range(300 if EVERY_SEED else 6)
+SEEDS = range(40 if EVERY_SEED else 2)
 
 
 def test_the_command_line_knows_their_names():
