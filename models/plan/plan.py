@@ -382,6 +382,7 @@ class Plan(PlanBase):
             pools=frozenset(self.rollback.pools),
             opened=opened_nodes(self.actions),
             layouts=tuple(layouts),
+            rolls_back=True,
         )
 
 

@@ -49,6 +49,8 @@ class Undo:
     """Names of the nodes on which it stopped new starts, and which take jobs again; sorted."""
     layouts: tuple[IdleLayout, ...] = ()
     """MIG layouts that it changed and that are put back, by node and GPU."""
+    rolls_back: bool = False
+    """True for every rollback, also if none of the earlier plan's jobs and pools is left."""
 
 
 NOTHING_UNDONE: Final = Undo()

@@ -125,6 +125,7 @@ def _touched_by(plan: Plan, live: Snapshot) -> Undo:
     return Undo(
         jobs=frozenset(jobs & live.job_by_name.keys()),
         pools=frozenset(pools & {pool.name for pool in live.cluster.pools}),
+        rolls_back=True,
     )
 
 

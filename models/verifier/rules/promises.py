@@ -60,7 +60,7 @@ class _PromiseBook:
     def missed_second(self, job: Job) -> int | None:
         """The second by which a job should start and does not; None if it does or has no promise."""
         slot = self._slot(job)
-        if job.promise is None or slot is None or (slot == 0 and self._case.undo.jobs):
+        if job.promise is None or slot is None or (slot == 0 and self._case.undo.rolls_back):
             return None
         due = self._due(job.promise)
         start = self._time.starts.get(job.name)

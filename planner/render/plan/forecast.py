@@ -114,9 +114,14 @@ def later_lines(plan: Plan, style: Style, *, more: str) -> list[str]:
 
 
 def promise_table(plan: Plan) -> Table:
-    """Changed promises of jobs that continue to wait, and why they changed."""
+    """
+    Changed promises of jobs that continue to wait, and why they changed.
+
+    None of a rollback: it records no promises, so the cluster's stay as they are.
+    """
     tones = {"earlier": Tone.START, "later": Tone.CARE, "withdrawn": Tone.STOP}
-    changed = [(change, waiting) for waiting in plan.waiting if (change := change_of_promise(waiting))]
+    waits = () if plan.rollback else plan.waiting
+    changed = [(change, waiting) for waiting in waits if (change := change_of_promise(waiting))]
     changed.sort(key=lambda each: (-list(tones).index(each[0]), each[1].job))
     rows = [
         TableRow((change, each.job, changed_start(each, plan.epoch)), each.promise_changed, tones[change])

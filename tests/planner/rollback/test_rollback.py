@@ -18,6 +18,7 @@ from gpuplan.planner.apply.applied import applied_by_log, applied_on
 from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.plan_file.plan_file import load_plan, save_plan, with_id
+from gpuplan.planner.render.plan.forecast import promise_table
 from gpuplan.planner.rollback.rollback import roll_back
 from tests.support.builders.build import (
     NOW,
@@ -158,7 +159,9 @@ def test_a_promise_that_the_cluster_cannot_keep_any_more_is_left_out_and_told(si
     assert told(back).get("job late") == (StaysCode.RULE if left == 3 else None)
 
 
-def test_a_start_that_is_due_by_now_is_left_to_the_next_plan(site):
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_start_that_is_due_by_now_is_left_to_the_next_plan(site, gone):
+    """Also if all jobs of the plan have ended; the promise is not told to be withdrawn, since it stays."""
     plan = one_for_another(policy=AHEAD)
     there = site(plan)
     world = there.live.snapshot()
@@ -166,7 +169,7 @@ def test_a_start_that_is_due_by_now_is_left_to_the_next_plan(site):
     nodes = (*world.cluster.nodes, node("n1"))
     live = world.model_copy(
         update={
-            "jobs": (*world.jobs, due),
+            "jobs": (due,) if gone else (*world.jobs, due),
             "cluster": world.cluster.model_copy(update={"nodes": nodes}),
         }
     )
@@ -174,7 +177,8 @@ def test_a_start_that_is_due_by_now_is_left_to_the_next_plan(site):
     back = roll_back(plan, applied_by_log(plan, live, there.log), created_at=NOW)
 
     assert_legal(back)
-    assert ids(back) == ["preempt/high", "start/low"]
+    assert ids(back) == ([] if gone else ["preempt/high", "start/low"])
+    assert not promise_table(back).rows
 
 
 @pytest.mark.parametrize("cut", [False, True])
