@@ -87,6 +87,7 @@ IMPROVERS: Final = {
     "second pass": Improver("placement.rounding.second_pass"),
     "swap repair": Improver("placement.rounding.swap_repair"),
     "gang covers": Improver("formulation.gang_covers"),
+    "quota covers": Improver("formulation.quota_covers"),
     "stranded GPUs": Improver("formulation.stranded_gpu"),
     "near relaxation": Improver("exact.highs.near_relaxation"),
     "dive": Improver("exact.highs.dive", over_time=True),

@@ -45,11 +45,11 @@ def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) 
     if params.near_relaxation:
         look = _dive_and_search if ahead and params.dive else _search_near_relaxation
         known = look(run, formulation, hint, relaxed)
-    if run.is_close(points := formulation.points(known)):
-        status = SolveStatus.OPTIMAL if points == run.bound else SolveStatus.FEASIBLE
+    if run.is_close(known):
+        status = SolveStatus.OPTIMAL if formulation.points(known) == run.bound else SolveStatus.FEASIBLE
         return SolverAnswer(status, known, run.bound, detail="close to the bound")
     last = run.maximize(known, 1.0)
-    if last.values is not None and formulation.points(last.values) >= formulation.points(known):
+    if last.values is not None and _better(formulation, known, last.values) is last.values:
         return last
     return replace(last, status=SolveStatus.FEASIBLE, values=known)
 
@@ -116,7 +116,7 @@ def _search_near_relaxation(
         if near.values is not None:
             start = near.values
             known = _better(formulation, start, known)
-            if run.is_close(formulation.points(known)):
+            if run.is_close(known):
                 break
     return known
 
@@ -151,7 +151,9 @@ def relax(formulation: Formulation, budget: Budget, hint: Ints, report: Report) 
 
 
 def _better(formulation: Formulation, one: Ints, other: Ints) -> Ints:
-    return one if formulation.points(one) > formulation.points(other) else other
+    """The answer with more points; whatever its points, one that violates no row before one that does."""
+    first, second = ((not formulation.missing_rows(each), formulation.points(each)) for each in (one, other))
+    return one if first > second else other
 
 
 class _Highs:
@@ -220,9 +222,12 @@ class _Highs:
         self._report(self._relaxed(values))
         return values
 
-    def is_close(self, points: int) -> bool:
-        """True if the gap to the bound is not worth more time."""
-        return self.bound is not None and self.bound - points <= self.params.accepted_gap * abs(points)
+    def is_close(self, values: Ints) -> bool:
+        """True if the gap of an answer that violates no row to the bound is not worth more time."""
+        points = self._formulation.points(values)
+        if self.bound is None or self.bound - points > self.params.accepted_gap * abs(points):
+            return False
+        return not self._formulation.missing_rows(values)
 
     def _run_relaxation(self) -> bool:
         highs = self._highs
@@ -261,30 +266,32 @@ class _Highs:
         Search for a share of the time left, from a hint if there is one.
 
         An answer that violates rows which were not stated is none. These are added, and first the columns
-        that it, the hint and the relaxation use are searched again, then all.
+        that it, the hint and the relaxation use are searched again, then all. One that violates some is
+        returned only if no other is known, and never as the optimum.
         """
         if not self._formulation.quota_covers:
             return self._search(hint, share, fixed=fixed)
-        deadline = time.monotonic() + share * self._budget.seconds
+        deadline, searches = time.monotonic() + share * self._budget.seconds, self.params.most_mendings
         best: Ints | None = None
+        part = share
         while True:
-            first = self._search(hint, (1 - self.params.share_of_mending) * share, fixed=fixed)
-            answer = self._mended(first, hint, deadline)
-            share = self._share_until(deadline)
-            if answer.values is None:
-                return answer
-            if best is None or self._is_better(answer.values, best):
-                best = answer.values
-            if answer is first or share <= 0:
-                sound = best is answer.values
-                return answer if sound else replace(answer, status=SolveStatus.FEASIBLE, values=best)
+            answer = self._search(hint, (1 - self.params.share_of_mending) * part, fixed=fixed)
+            if answer.values is not None and not self._formulation.missing_rows(answer.values):
+                best = answer.values if best is None else _better(self._formulation, best, answer.values)
+                whole = best is answer.values
+                return answer if whole else replace(answer, status=SolveStatus.FEASIBLE, values=best)
+            if answer.values is not None:
+                mended, searches = self._mended(answer.values, hint, share, deadline, searches)
+                if mended is not None:
+                    best = mended if best is None else _better(self._formulation, mended, best)
+            part = self._share_until(deadline, share)
+            if answer.values is None or part <= 0 or searches <= 0:
+                values = answer.values if best is None else best
+                return (
+                    answer if values is None else replace(answer, status=SolveStatus.FEASIBLE, values=values)
+                )
             # What was found on the way may contradict columns that are fixed.
-            hint = hint if fixed is not None else best
-
-    def _is_better(self, values: Ints, known: Ints) -> bool:
-        """True if an answer has no fewer points than one that is known, and violates no row."""
-        points = self._formulation.points
-        return points(values) >= points(known) and not self._formulation.missing_rows(values)
+            hint = hint if fixed is not None or best is None else best
 
     def within_support(self, hint: Ints) -> Ints:
         """The best answer of the columns that the hint and the relaxation use; the hint if none is better."""
@@ -299,22 +306,31 @@ class _Highs:
         unused = np.flatnonzero(~used)
         return unused, np.zeros(len(unused))
 
-    def _mended(self, answer: SolverAnswer, hint: Ints | None, deadline: float) -> SolverAnswer:
-        """An answer that violates no row; as it is if there is no time to find one."""
-        found = answer
-        while found.values is not None and (share := self._share_until(deadline)) > 0:
-            known = {*self._cuts}
-            missing = self._formulation.missing_rows(found.values)
-            if not (cuts := [each for each in missing if each not in known]):
-                return found
-            self._add(cuts)
-            found = self._search(hint, share, fixed=self._unused(found.values, hint))
-        return answer if found.values is None else found
+    def _mended(
+        self, values: Ints, hint: Ints | None, share: float, deadline: float, searches: int
+    ) -> tuple[Ints | None, int]:
+        """
+        An answer near one that violates rows, which violates none, and how many searches are left.
 
-    def _share_until(self, deadline: float) -> float:
-        """Share of the time left until an instant; all of it if the clock decides nothing."""
+        None if there is none, or no time or search left to find one. All rows violated on the way are added.
+        """
+        found: Ints | None = values
+        while found is not None and (missing := self._formulation.missing_rows(found)):
+            known = {*self._cuts}
+            if not (new := [each for each in missing if each not in known]):
+                # HiGHS satisfies a row within its tolerance only: more searches bring nothing else.
+                return None, 0
+            self._add(new)
+            if searches <= 0 or (part := self._share_until(deadline, share)) <= 0:
+                return None, searches
+            searches -= 1
+            found = self._search(hint, part, fixed=self._unused(found, hint)).values
+        return found, searches
+
+    def _share_until(self, deadline: float, share: float) -> float:
+        """Share of the time left until an instant; where the clock decides nothing, that of each search."""
         if self._budget.ticks is not None:
-            return 1.0
+            return share
         return (deadline - time.monotonic()) / max(1e-9, self._budget.seconds)
 
     def _search(self, hint: Ints | None, share: float, *, fixed: tuple[Ints, Floats] | None) -> SolverAnswer:

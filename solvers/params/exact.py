@@ -59,6 +59,12 @@ class HighsParams:
     1.6 of 20 s of CPU for 200 queues, seed 1 (decision 0045).
     """
 
+    most_mendings: int = 30
+    """
+    Searches at most to mend the answers of one search, so that a search that counts work instead of time ends
+    too (decision 0045).
+    """
+
     accepted_gap: float = 0.0002
     """
     Relative gap that is not worth more time: placing replicas on nodes loses more. No record of the case that

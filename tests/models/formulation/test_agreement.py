@@ -292,6 +292,13 @@ def stranded():
     return formulate(problem, Columns(problem))
 
 
+def growing():
+    """An instance with a better optimum without the rows of pools: of 320 the only one."""
+    instance = instances.everything(274)
+    problem = build_problem(instance.snapshot, instance.policy)
+    return formulate(problem, Columns(problem))
+
+
 @pytest.mark.parametrize("family", OF_ONE_SLOT)
 def test_family_missing_from_the_block_model_is_noticed(family):
     """Without it some instance has a better optimum."""
@@ -305,6 +312,6 @@ def test_family_missing_from_the_block_model_is_noticed(family):
         rows = tuple(row for row in formulation.rows if row.family != family)
         return dataclasses.replace(formulation, rows=rows)
 
-    models = [stranded(), *(formulation for _, formulation, *_ in block_models()[::LEGAL_TARGETS])]
+    models = [stranded(), growing(), *(formulation for _, formulation, *_ in block_models()[::LEGAL_TARGETS])]
     concerned = (each for each in models if any(row.family == family for row in each.rows))
     assert any(optimum(without(each)) > optimum(each) for each in concerned)

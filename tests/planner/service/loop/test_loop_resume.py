@@ -78,7 +78,8 @@ def test_told_to_stop_while_it_searches_it_keeps_the_best_plan_so_far(bench):
     one.epochs(3)
 
     assert one.outcomes() == ["stopped"]
-    assert one.context.plans.latest().solution.ended == "interrupted"
+    # The bound that it still computes may show that there is no better one.
+    assert one.context.plans.latest().solution.ended in {"interrupted", "proven"}
 
 
 @pytest.mark.parametrize(
