@@ -272,11 +272,15 @@ def _fields_that_differ(old: Noun, new: Noun) -> list[str]:
 
 
 def promise_diffs(plan: Plan, live: Snapshot | None = None) -> tuple[PromiseDiff, ...]:
-    """List the jobs with a promised start before the plan, after it, or in the newer snapshot; by job."""
+    """
+    List the jobs with a promised start before the plan, after it, or in the newer snapshot; by job.
+
+    A rollback records no promises: those of the cluster stay.
+    """
     before, now = _promised(plan.snapshot), _promised(live) if live else {}
-    after = {each.job: each.start for each in plan.planned if each.promised}
+    after = before if plan.rollback else {each.job: each.start for each in plan.planned if each.promised}
     placed = {placement.job for placement in plan.placements}
-    why = {waiting.job: waiting.promise_changed for waiting in plan.waiting}
+    why = {} if plan.rollback else {waiting.job: waiting.promise_changed for waiting in plan.waiting}
     known = plan.snapshot.job_by_name | (live.job_by_name if live else {})
     return tuple(
         PromiseDiff(

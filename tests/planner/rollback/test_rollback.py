@@ -12,10 +12,12 @@ from gpuplan.models.plan.actions import changes_of
 from gpuplan.models.plan.plan import PlannedStart
 from gpuplan.models.plan.rollback import StaysCode
 from gpuplan.models.plan.violation import Rule
+from gpuplan.models.plan.diff import PromiseChange
 from gpuplan.models.policy.policy import Disruption
 from gpuplan.models.policy.settings import DisruptionBudget
 from gpuplan.planner.apply.applied import applied_by_log, applied_on
 from gpuplan.planner.apply.audit_log import AuditLog
+from gpuplan.planner.diff.diff import promise_diffs
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.plan_file.plan_file import load_plan, save_plan, with_id
 from gpuplan.planner.render.plan.forecast import promise_table
@@ -179,6 +181,7 @@ def test_a_start_that_is_due_by_now_is_left_to_the_next_plan(site, gone):
     assert_legal(back)
     assert ids(back) == ([] if gone else ["preempt/high", "start/low"])
     assert not promise_table(back).rows
+    assert {each.change for each in promise_diffs(back)} <= {PromiseChange.KEPT}
 
 
 @pytest.mark.parametrize("cut", [False, True])
