@@ -9,10 +9,10 @@ import pytest
 from gpuplan.models.dependency import JobOutcome
 from gpuplan.models.errors import PlannerError, StalePlanError
 from gpuplan.models.plan.actions import changes_of
+from gpuplan.models.plan.diff import PromiseChange
 from gpuplan.models.plan.plan import PlannedStart
 from gpuplan.models.plan.rollback import StaysCode
 from gpuplan.models.plan.violation import Rule
-from gpuplan.models.plan.diff import PromiseChange
 from gpuplan.models.policy.policy import Disruption
 from gpuplan.models.policy.settings import DisruptionBudget
 from gpuplan.planner.apply.applied import applied_by_log, applied_on
