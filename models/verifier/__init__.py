@@ -12,7 +12,8 @@ Nouns, which hold data and no rule:
     policy.policy policy.settings
 
 Arithmetic:
-    json_frame (texts of documents), mig (geometry of MIG layouts), queue (limits up the queue tree), dependency (retries left and back-off),
+    json_frame (texts of documents), mig (geometry of MIG layouts),
+    queue (limits up the queue tree), dependency (retries left and back-off),
     timing.progress (work done and lost),
     timing.time_slots, timing.durations, timing.gittins_index, timing.reservation_windows, timing.starvation,
     value.disruption_cost, value.job_value, value.list_schedule, value.queue_rollout, value.rollout_scope,
