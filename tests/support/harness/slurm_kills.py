@@ -7,8 +7,6 @@ import shutil
 import subprocess
 import sys
 
-from tests.support.seeds import EVERY_SEED
-
 
 def kills(commands, *, apart):
     """
@@ -16,6 +14,9 @@ def kills(commands, *, apart):
 
     All of them with `EVERY_SEED`; else some, `apart` so many commands, in turn before and after.
     """
+    # This file also runs on its own, in place of Slurm's commands.
+    from tests.support.seeds import EVERY_SEED  # noqa: PLC0415
+
     if EVERY_SEED:
         return [(which, before) for which in range(1, commands + 1) for before in (True, False)]
     return [(which, number % 2 == 0) for number, which in enumerate(range(1, commands + 1, apart))]
