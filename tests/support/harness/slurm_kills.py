@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import sys
 
+from tests.support.seeds import EVERY_SEED
+
 
 def kills(commands, *, apart):
     """
@@ -14,9 +16,6 @@ def kills(commands, *, apart):
 
     All of them with `EVERY_SEED`; else some, `apart` so many commands, in turn before and after.
     """
-    # This file also runs on its own, in place of Slurm's commands.
-    from tests.support.seeds import EVERY_SEED  # noqa: PLC0415
-
     if EVERY_SEED:
         return [(which, before) for which in range(1, commands + 1) for before in (True, False)]
     return [(which, number % 2 == 0) for number, which in enumerate(range(1, commands + 1, apart))]
@@ -24,7 +23,6 @@ def kills(commands, *, apart):
 
 _KILLER = """#!{python}
 import os, signal, subprocess, sys
-from tests.support.seeds import EVERY_SEED
 with open({count!r}, "a") as log:
     changes = sys.argv[1] not in ("show", "--oneliner")
     if changes:
