@@ -6,10 +6,12 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuplan.models.base import canonical_json
+from gpuplan.models.base import canonical_json, canonical_string
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+    from gpuplan.models.job import Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +47,15 @@ CANONICAL: Final = JsonStyle(canonical_json, in_order=True, comma=",", colon=":"
 
 LINES: Final = JsonStyle(json.JSONEncoder(ensure_ascii=False).encode, in_order=False, comma=", ", colon=": ")
 """As `json.dumps` without options, but for characters outside ASCII, which are written as they are."""
+
+
+def job_texts(jobs: Iterable[Job], style: JsonStyle) -> Iterator[str]:
+    """Documents of jobs without fields at their defaults; jobs that differ in their name alone share one."""
+    frames: dict[tuple[Any, ...], str] = {}
+    for job in jobs:
+        if (key := job.plain_key) is None:
+            yield style.encode(job.document())
+            continue
+        if (frame := frames.get(key)) is None:
+            frame = frames[key] = style.frame(job.document(), ("name",))
+        yield frame % {"name": canonical_string(job.name)}

@@ -7,12 +7,12 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from gpuplan.models.base import Noun, canonical_list, canonical_object, canonical_string
+from gpuplan.models.base import Noun, canonical_list, canonical_object
 from gpuplan.models.cluster import Cluster, rack_of
 from gpuplan.models.dependency import FinishedJob
 from gpuplan.models.health.measurement import Measurement
 from gpuplan.models.job import Job
-from gpuplan.models.json_frame import CANONICAL
+from gpuplan.models.json_frame import CANONICAL, job_texts
 from gpuplan.models.placement import MigSlice, Placement, Replica
 from gpuplan.models.queue import Queue
 from gpuplan.models.units import Timestamp
@@ -106,13 +106,9 @@ class Snapshot(Noun):
 
     def _write_jobs(self) -> None:
         """Compute the canonical texts of jobs, once for all plain jobs that differ in their name alone."""
-        frames: dict[tuple[Any, ...], str] = {}
-        for job in self.jobs:
-            if _TEXT in job.__dict__ or (key := job.plain_key) is None:
-                continue
-            if (frame := frames.get(key)) is None:
-                frame = frames[key] = CANONICAL.frame(job.document(), ("name",))
-            job.__dict__[_TEXT] = frame % {"name": canonical_string(job.name)}
+        unwritten = [job for job in self.jobs if _TEXT not in job.__dict__]
+        for job, text in zip(unwritten, job_texts(unwritten, CANONICAL), strict=True):
+            job.__dict__[_TEXT] = text
 
     def with_nodes(self, nodes: Iterable[Node]) -> Snapshot:
         """The same with these nodes."""

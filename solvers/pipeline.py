@@ -120,6 +120,7 @@ def _bounded(search: EpochSearch, *, wanted: bool, exact: bool = True) -> Soluti
     Where that takes long, an interrupted search goes without, and Ctrl-C ends it with the plan that there is.
     """
     limits, exempt = search.limits, search.limits.deterministic
+    # The last of several stages runs without exact solvers only after an interruption.
     if search.ended is StopReason.INTERRUPTED or not exact:
         exempt = len(search.problem.nodes) >= limits.params.portfolio.many_nodes
     if wanted and not (exempt or search.has_dual_bound or search.proven):

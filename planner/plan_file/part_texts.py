@@ -1,5 +1,5 @@
 """
-JSON of the entries of a plan's long lists, with all their fields, and of its jobs.
+JSON of the entries of a plan's long lists, with all their fields.
 
 Most entries are about jobs that start, run on or wait, and differ in names and places. Their texts are
 composed from those of their parts, which occur elsewhere too. Whatever has another form is written whole.
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gpuplan.models.base import Noun
-    from gpuplan.models.job import Job
     from gpuplan.models.plan.actions import Action
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.plan.precondition import Precondition
@@ -48,18 +47,6 @@ def part_texts(plan: Plan, style: JsonStyle) -> dict[str, Iterator[str]]:
         "nodes": map(texts.whole, plan.nodes),
         "waiting": map(texts.waiting, plan.waiting),
     }
-
-
-def job_texts(jobs: Iterable[Job], style: JsonStyle) -> Iterator[str]:
-    """Documents of jobs without fields at their defaults; jobs that differ in their name alone share one."""
-    frames: dict[tuple[Any, ...], str] = {}
-    for job in jobs:
-        if (key := job.plain_key) is None:
-            yield style.encode(job.document())
-            continue
-        if (frame := frames.get(key)) is None:
-            frame = frames[key] = style.frame(job.document(), ("name",))
-        yield frame % {"name": canonical_string(job.name)}
 
 
 class _PartTexts:

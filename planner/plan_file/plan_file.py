@@ -24,12 +24,12 @@ from gpuplan.models.base import (
     hash_of,
 )
 from gpuplan.models.errors import BadInputError, InputProblem, TamperedError
-from gpuplan.models.json_frame import CANONICAL, LINES
+from gpuplan.models.json_frame import CANONICAL, LINES, job_texts
 from gpuplan.models.plan.plan import PLAN_FORMAT, Plan, plan_content
 from gpuplan.models.units import print_timestamp
 from gpuplan.planner.io.atomic_write import remove_hash, write_atomically, write_with_hash
 from gpuplan.planner.plan_file.integrity import contradictions
-from gpuplan.planner.plan_file.part_texts import LONG_LISTS, job_texts, part_texts
+from gpuplan.planner.plan_file.part_texts import LONG_LISTS, part_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

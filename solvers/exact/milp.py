@@ -276,22 +276,19 @@ class _Highs:
         part = share
         while True:
             answer = self._search(hint, (1 - self.params.share_of_mending) * part, fixed=fixed)
-            if answer.values is not None and not self._formulation.missing_rows(answer.values):
-                best = answer.values if best is None else _better(self._formulation, best, answer.values)
-                whole = best is answer.values
-                return answer if whole else replace(answer, status=SolveStatus.FEASIBLE, values=best)
-            if answer.values is not None:
-                mended, searches = self._mended(answer.values, hint, share, deadline, searches)
-                if mended is not None:
-                    best = mended if best is None else _better(self._formulation, mended, best)
+            found, searches = self._mended(answer.values, hint, share, deadline, searches)
+            if found is not None:
+                best = found if best is None else _better(self._formulation, best, found)
             part = self._share_until(deadline, share)
-            if answer.values is None or part <= 0 or searches <= 0:
-                values = answer.values if best is None else best
-                return (
-                    answer if values is None else replace(answer, status=SolveStatus.FEASIBLE, values=values)
-                )
+            # It is there, or violates nothing, or there is no time or search left for another one.
+            if found is answer.values or part <= 0 or searches <= 0:
+                break
             # What was found on the way may contradict columns that are fixed.
             hint = hint if fixed is not None or best is None else best
+        values = answer.values if best is None else best
+        if values is None or (found is answer.values and values is found):
+            return answer
+        return replace(answer, status=SolveStatus.FEASIBLE, values=values)
 
     def within_support(self, hint: Ints) -> Ints:
         """The best answer of the columns that the hint and the relaxation use; the hint if none is better."""
@@ -307,14 +304,14 @@ class _Highs:
         return unused, np.zeros(len(unused))
 
     def _mended(
-        self, values: Ints, hint: Ints | None, share: float, deadline: float, searches: int
+        self, values: Ints | None, hint: Ints | None, share: float, deadline: float, searches: int
     ) -> tuple[Ints | None, int]:
         """
-        An answer near one that violates rows, which violates none, and how many searches are left.
+        The answer itself or one near it that violates no row, and how many searches are left.
 
         None if there is none, or no time or search left to find one. All rows violated on the way are added.
         """
-        found: Ints | None = values
+        found = values
         while found is not None and (missing := self._formulation.missing_rows(found)):
             known = {*self._cuts}
             if not (new := [each for each in missing if each not in known]):

@@ -22,6 +22,8 @@ from gpuplan.models.units import MILLI
 from gpuplan.solvers.state.stranded_gpus import COST_SCALE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from gpuplan.solvers.state.feasibility import Feasibility
@@ -61,11 +63,7 @@ class NodeScores:
         """Position of each node; computed once something has changed."""
         self._plain = rules.is_unpriced_packing(tenant) and rules.unused_opened(nodes) is None
         self._seen = len(rules.capacity.changes)
-        if self._plain and len(nodes) <= rules.params.ledger.few_changed_nodes:
-            for position in range(len(nodes)):
-                self._look_at_one(rules, position)
-        else:
-            self._look(rules, np.arange(len(nodes)))
+        self._look_again(rules, range(len(nodes)))
 
     def best(self, rules: Feasibility) -> int | None:
         """The best node; None if none has room."""
@@ -101,12 +99,16 @@ class NodeScores:
         else:
             found = self._at[list(changed)]
             stale = found[found >= 0].tolist()
-        if self._plain and len(stale) <= rules.params.ledger.few_changed_nodes:
-            for position in stale:
-                self._look_at_one(rules, position)
-        elif stale:
-            self._look(rules, np.array(stale, dtype=np.int64))
+        self._look_again(rules, stale)
         self._seen = len(changes)
+
+    def _look_again(self, rules: Feasibility, positions: Sequence[int]) -> None:
+        """Few nodes are looked at one by one, which is faster than arrays of one."""
+        if self._plain and len(positions) <= rules.params.ledger.few_changed_nodes:
+            for position in positions:
+                self._look_at_one(rules, position)
+        elif positions:
+            self._look(rules, np.array(positions, dtype=np.int64))
 
     def _look(self, rules: Feasibility, positions: Ints) -> None:
         shape, capacity = self.tenant.shape, rules.capacity

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gpuplan.models.formulation.columns import Columns
     from gpuplan.models.formulation.params import FormulationParams
     from gpuplan.models.formulation.rows import Floats, Ints, Row
+    from gpuplan.models.problem.jobs import Incumbent
     from gpuplan.models.problem.problem import Problem, QueueBudget
 
 
@@ -136,11 +137,9 @@ def quota_covers(problem: Problem, x: Columns) -> Iterator[QuotaCover]:
             for one in problem.incumbents
             if one.quota_of(budget.resource) and (one.stop_points is not None or one.shrinkable)
         ]
-        few = victim_views(victims, MAX_CLAIM_UNIONS + 1)
-        complete = len({view.claims for view in few}) <= MAX_CLAIM_UNIONS
         if not victims or not any(limit is not None for limit in budget.limit):
             continue
-        if complete and not any(budget.kept):
+        if not any(budget.kept) and _are_few(victims):
             continue
         used = list(x.counted(budget.resource))
         places: dict[tuple[bool, int, object], int] = {}
@@ -156,6 +155,12 @@ def quota_covers(problem: Problem, x: Columns) -> Iterator[QuotaCover]:
             unit=max(1, int(np.gcd.reduce(amounts, initial=0))),
             params=x.params,
         )
+
+
+def _are_few(victims: Sequence[Incumbent]) -> bool:
+    """True if (C16) states a row for every set of victims."""
+    views = victim_views(victims, MAX_CLAIM_UNIONS + 1)
+    return len({view.claims for view in views}) <= MAX_CLAIM_UNIONS
 
 
 def _counts(orders: Iterable[tuple[bool, int, object]], views: Sequence[VictimView]) -> Floats:

@@ -8,14 +8,14 @@ import json
 import pytest
 
 from gpuplan.models.base import canonical_json, fast_encoder, fingerprint_of
-from gpuplan.models.json_frame import CANONICAL, LINES
+from gpuplan.models.json_frame import CANONICAL, LINES, job_texts
 from gpuplan.models.plan.actions import Keep, Start, Wait
 from gpuplan.models.plan.plan import Waiting
 from gpuplan.models.plan.precondition import Free, JobWaits, NodeEmpty
 from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.plan_file.part_texts import job_texts, part_texts
+from gpuplan.planner.plan_file.part_texts import part_texts
 from gpuplan.planner.plan_file.plan_file import plan_file_text
 from tests.support.builders import build
 from tests.support.builders.plan_builders import plan_id_of, plan_of
