@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
+# Optional dependencies that are installed.
+EXTRAS ?= test,docs
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # The newest Python that runs here.
@@ -41,8 +43,9 @@ $(STAMP): pyproject.toml $(CONSTRAINTS)
 		{ echo "gpuplan needs Python 3.11 or newer; set for example PYTHON=python3.12."; exit 1; }
 	@echo "Installing into $(VENV) (once, about a minute) ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --disable-pip-version-check --constraint $(CONSTRAINTS) --editable '.[test,docs]' \
-		> $(VENV)/install.log 2>&1 || { cat $(VENV)/install.log; exit 1; }
+	@# Most files of libraries are never imported: each is compiled when it is.
+	@$(BIN)/python -m pip install --disable-pip-version-check --no-compile --constraint $(CONSTRAINTS) \
+		--editable '.[$(EXTRAS)]' > $(VENV)/install.log 2>&1 || { cat $(VENV)/install.log; exit 1; }
 	@touch $@
 
 demo: $(STAMP)
@@ -56,14 +59,14 @@ test-fast: $(STAMP)
 
 # The same with other versions; each has an environment of its own.
 setup-edges:
-	$(MAKE) setup VENV=.venv-newest PYTHON=$(NEWEST)
-	$(MAKE) setup VENV=.venv-oldest CONSTRAINTS=constraints-oldest.txt
+	$(MAKE) setup VENV=.venv-newest PYTHON=$(NEWEST) EXTRAS=test
+	$(MAKE) setup VENV=.venv-oldest CONSTRAINTS=constraints-oldest.txt EXTRAS=test
 
 test-newest:
-	$(MAKE) test-fast VENV=.venv-newest PYTHON=$(NEWEST)
+	$(MAKE) test-fast VENV=.venv-newest PYTHON=$(NEWEST) EXTRAS=test
 
 test-oldest:
-	$(MAKE) test-fast VENV=.venv-oldest CONSTRAINTS=constraints-oldest.txt
+	$(MAKE) test-fast VENV=.venv-oldest CONSTRAINTS=constraints-oldest.txt EXTRAS=test
 
 # A private Slurm on this machine, where it is installed (Debian: slurm-wlm slurmctld slurmd munge, and slurmdbd
 # mariadb-server for limits of accounts). Another version:

@@ -52,7 +52,7 @@ EXACT: Final = frozenset(
         "solvers/dual_bound.py _MOST_BITS",
         "solvers/exact/milp.py _TOLERANCE",
         "solvers/improve/column_generation/master.py _TOLERANCE",
-        "solvers/improve/column_generation/pricing_problem.py PRICE_SCALE",
+        "solvers/improve/column_generation/subproblem.py PRICE_SCALE",
         "solvers/improve/column_generation/pricing_loop.py _LEAST_GAIN",
         "solvers/interface.py RELATIVE_ERROR",
         "solvers/state/stranded_gpus.py COST_SCALE",

@@ -21,7 +21,7 @@ from tests.support.strategies.rolling_worlds import HOUR, world
 
 pytestmark = pytest.mark.slow
 
-EPOCHS = 200 if EVERY_SEED else 80
+EPOCHS = 200 if EVERY_SEED else 60
 SECONDS = 3600
 CALM = Disruption(preempt=False, resize=False)
 FAILING = 4 if EVERY_SEED else 2

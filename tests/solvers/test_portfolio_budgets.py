@@ -20,7 +20,7 @@ from tests.support.strategies.random_targets import judged, nothing_changed
 
 pytestmark = pytest.mark.slow
 
-CHUNKS, SEEDS = (4, 150) if EVERY_SEED else (2, 15)
+CHUNKS, SEEDS = (4, 150) if EVERY_SEED else (1, 15)
 """Chunks of seeds, and worlds a chunk."""
 
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from gpuplan.models.units import MILLI
 from gpuplan.solvers.improve.column_generation.dominance import dominance_pairs
-from gpuplan.solvers.improve.column_generation.pricing_problem import PRICE_SCALE
+from gpuplan.solvers.improve.column_generation.subproblem import PRICE_SCALE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.solvers.improve.column_generation.bin_packing import pack_shares
 from gpuplan.solvers.improve.column_generation.master import Configuration
-from gpuplan.solvers.improve.column_generation.pricing_problem import PRICE_SCALE, Pricer
+from gpuplan.solvers.improve.column_generation.pricing_problem import Pricer
+from gpuplan.solvers.improve.column_generation.subproblem import PRICE_SCALE
 from gpuplan.solvers.interface import RELATIVE_ERROR, integer_bound
 
 if TYPE_CHECKING:
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.problem.problem import Charges
     from gpuplan.solvers.improve.column_generation.master import DualPrices, Master
-    from gpuplan.solvers.improve.column_generation.pricing_problem import PricedPattern
-    from gpuplan.solvers.improve.column_generation.subproblem import Contents, RepackProblem
+    from gpuplan.solvers.improve.column_generation.subproblem import Contents, PricedPattern, RepackProblem
 
 
 _LEAST_GAIN: Final = 1

@@ -23,7 +23,7 @@ from ortools.sat.python import cp_model
 
 from gpuplan.models.units import MILLI
 from gpuplan.solvers.improve.column_generation.bin_packing import cutting_patterns
-from gpuplan.solvers.improve.column_generation.pricing_problem import PRICE_SCALE, PricedPattern
+from gpuplan.solvers.improve.column_generation.subproblem import PRICE_SCALE, PricedPattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

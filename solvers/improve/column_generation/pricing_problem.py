@@ -8,15 +8,15 @@ packed are left out. Where these are not good enough, the exact model is solved.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpuplan.models.units import MILLI
 from gpuplan.solvers.improve.column_generation.bin_packing import pack_shares
 from gpuplan.solvers.improve.column_generation.dominance import dominance_matrix
+from gpuplan.solvers.improve.column_generation.subproblem import PRICE_SCALE, PricedPattern
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,21 +26,6 @@ if TYPE_CHECKING:
     from gpuplan.solvers.improve.column_generation.pricing_model import PricingModel
     from gpuplan.solvers.improve.column_generation.subproblem import Contents, FreeNodeClass, PackingItem
     from gpuplan.solvers.params.improve import ColumnGenerationParams
-
-PRICE_SCALE: Final = 1_000
-"""Prices of places are integers; this many units are one point."""
-
-
-@dataclass(frozen=True, slots=True)
-class PricedPattern:
-    """Best contents of one node at given prices."""
-
-    bound: float
-    """Upper bound on the value of any contents, in parts of a point; infinite if unknown."""
-    contents: Contents = ()
-    """Best contents found."""
-    value: int = 0
-    """Lower bound on their value, in parts of a point."""
 
 
 class Pricer:

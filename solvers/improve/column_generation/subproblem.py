@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gpuplan.models.formulation.structure.replica_types import replica_types_of
 from gpuplan.models.problem.jobs import LocalityRule
@@ -24,6 +24,22 @@ if TYPE_CHECKING:
 
 Contents: TypeAlias = tuple[tuple[int, int], ...]
 """(item, number of it), sorted: the contents of one node."""
+
+
+PRICE_SCALE: Final = 1_000
+"""Prices of places are integers; this many units are one point."""
+
+
+@dataclass(frozen=True, slots=True)
+class PricedPattern:
+    """Best contents of one node at given prices."""
+
+    bound: float
+    """Upper bound on the value of any contents, in parts of a point; infinite if unknown."""
+    contents: Contents = ()
+    """Best contents found."""
+    value: int = 0
+    """Lower bound on their value, in parts of a point."""
 
 
 @dataclass(frozen=True, slots=True)

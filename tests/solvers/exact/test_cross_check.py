@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 """A thousand instances of each sort, where `make test` has no patience for them."""
 
-CHUNKS = 10 if EVERY_SEED else 4
+CHUNKS = 10 if EVERY_SEED else 2
 DIVISIBLE, MIXED, FULL = (100, 100, 100) if EVERY_SEED else (50, 25, 25)
 """Instances a chunk."""
 

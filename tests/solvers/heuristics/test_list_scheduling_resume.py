@@ -27,7 +27,7 @@ from tests.support.seeds import EVERY_SEED
 from tests.support.strategies import time_strategies
 from tests.support.strategies.schedule_instances import FEATURES, timely
 
-SEEDS = range(120 if EVERY_SEED else 60)
+SEEDS = range(120 if EVERY_SEED else 30)
 FEW = tuple(feature for feature in FEATURES if feature not in ("co_start", "dependencies", "maintenance"))
 AFTER_U = (Dependency(job="urgent"),)
 ONE, TWO = replica("n0", gpus=(0,)), replica("n0", gpus=(1,))

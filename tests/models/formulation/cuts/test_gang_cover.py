@@ -31,7 +31,7 @@ from tests.support.strategies.random_targets import legal_target
 
 FEATURES = ("racks", "pools", "power", "guarantees", "overcommit")
 
-SEEDS = 300 if EVERY_SEED else 150
+SEEDS = 300 if EVERY_SEED else 100
 """Of random instances."""
 
 

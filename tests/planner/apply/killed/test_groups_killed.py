@@ -18,7 +18,7 @@ from tests.support.seeds import EVERY_SEED
 pytestmark = pytest.mark.slow
 
 PLAN = group_plan()
-STRIDE = 1 if EVERY_SEED else 4
+STRIDE = 1 if EVERY_SEED else 9
 """Of the statements to the cluster every so many is one at which it is killed."""
 
 

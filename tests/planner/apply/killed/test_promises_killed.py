@@ -17,8 +17,12 @@ from tests.support.samples.promise_plans import (
     WORLD,
     promises_in,
 )
+from tests.support.seeds import EVERY_SEED
 
 pytestmark = pytest.mark.slow
+
+STRIDE = 1 if EVERY_SEED else 2
+"""Of the statements to the cluster every so many is one at which it is killed."""
 
 BEFORE, AFTER = {"d": LOST}, {"b": B_LATER, "c": C_LATER}
 PLANS = pytest.mark.parametrize("plan", [PLAN, PROMISES_ONLY], ids=["with a start", "promises only"])
@@ -66,7 +70,7 @@ def test_killed_before_or_after_a_deed(tmp_path, plan, when):
 @PLANS
 def test_killed_before_each_statement_to_the_cluster(tmp_path, plan):
     seen = []
-    for statement in range(1000):
+    for statement in range(0, 1000, STRIDE):
         create(folder := tmp_path / str(statement))
         ended = in_child(kill_apply.apply_dying_at_statement, folder, statement, plan)
         seen.append(promises(folder))

@@ -25,7 +25,7 @@ from tests.support.samples.group_world import GROUPS, HELD, WORLD, group_plan, p
 from tests.support.seeds import EVERY_SEED
 
 CHUNKS: Final = 4
-RUNS: Final = 250 if EVERY_SEED else 25
+RUNS: Final = 250 if EVERY_SEED else 14
 """Runs a chunk."""
 
 

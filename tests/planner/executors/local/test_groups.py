@@ -86,7 +86,7 @@ def test_gpus_that_are_reserved_are_not_given_to_others_of_the_plan(jobs, tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("which", range(1, 30, 1 if EVERY_SEED else 9))
+@pytest.mark.parametrize("which", range(1, 30, 1 if EVERY_SEED else 14))
 def test_an_apply_killed_at_any_deed_goes_on(jobs, tmp_path, which, when):
     log = tmp_path / "log"
     submit_pair(jobs, log)
