@@ -16,12 +16,13 @@ from tests.support.doubles.broken_solvers import apart_in_this_process
 from tests.support.harness.private_prometheus import missing_prometheus
 from tests.support.harness.private_slurm import missing_slurm, private_slurm
 from tests.support.harness.slurm_accounts import missing_accounts, private_accounts
+from tests.support.seeds import examples
 
 # The tests of a process keep much and leave little in cycles, so collections would mostly cost time.
 gc.set_threshold(100_000, 20, 20)
 
 # How long an example takes is up to the machine.
-settings.register_profile("any machine", deadline=None)
+settings.register_profile("any machine", deadline=None, max_examples=examples(100))
 settings.load_profile("any machine")
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from gpuplan.models.queue import ALL_MODELS, queue_limits
 from tests.support.builders.build import queue
+from tests.support.seeds import examples
 
 
 def fits(limits, **own):
@@ -184,7 +185,7 @@ class Cohort:
             self.add(parent, amount - own)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(trees(), st.data())
 def test_limits_admit_exactly_what_kueues_algorithm_admits(queues, data):
     limits, cohort = queue_limits(tuple(queues), ALL_MODELS), Cohort(queues)
@@ -202,7 +203,7 @@ def test_limits_admit_exactly_what_kueues_algorithm_admits(queues, data):
             assert limits.usage(own) == cohort.used
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(trees(), st.randoms())
 def test_limits_do_not_depend_on_the_order_of_the_queues(queues, random):
     shuffled = random.sample(queues, len(queues))

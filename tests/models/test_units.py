@@ -21,8 +21,9 @@ from gpuplan.models.units import (
     Seconds,
     Timestamp,
 )
+from tests.support.seeds import examples
 
-MODEST = settings(max_examples=100, deadline=None)
+MODEST = settings(max_examples=examples(100), deadline=None)
 
 
 def held(unit, written):

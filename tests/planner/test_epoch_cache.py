@@ -17,6 +17,7 @@ from gpuplan.planner.epoch_cache import EpochCache
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.planner.warm_start import reuse_equal_nouns
 from tests.support.builders import build
+from tests.support.seeds import examples
 from tests.support.strategies import instances, time_strategies
 
 WORLDS = (instances.everything, instances.everything_mixed, time_strategies.instance)
@@ -105,7 +106,7 @@ def read_anew(snapshot):
 @pytest.mark.slow
 @pytest.mark.parametrize("make", WORLDS)
 @given(seed=st.integers(0, 200), changes=st.lists(st.sampled_from(CHANGES), min_size=1, max_size=3))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_a_question_edited_is_the_question_posed_anew(make, seed, changes):
     instance, chance = make(seed), random.Random(seed)
     last = instance.snapshot.canonical()

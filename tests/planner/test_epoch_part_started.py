@@ -21,6 +21,7 @@ from gpuplan.planner.apply.verdict import verdict_on
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from tests.support.builders.build import NOW, by_value, cluster, job, replica, snapshot
+from tests.support.seeds import examples
 
 EARLIER = timedelta(hours=2)
 """Before the jobs that run were started."""
@@ -96,7 +97,7 @@ def worlds(draw):
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(worlds(), st.booleans())
 def test_the_next_plan_starts_the_group_as_a_whole_or_stops_it(world, exact):
     plan = planned(world, *((SolverName.MILP,) if exact else ()))

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuplan.planner.text_format import hostlist
+from tests.support.seeds import examples
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,7 @@ name_lists = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(name_lists)
 def test_a_list_stands_for_exactly_its_names(names):
     assert expand(hostlist(names)) == set(names)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gpuplan.models.formulation.rows import Formulation, row
 from gpuplan.solvers.dual_bound import DualBound, exact_bound
+from tests.support.seeds import examples
 
 FAMILIES = ("assignment", "eviction", "horizon", "gpu_capacity", "gang")
 ANY = st.floats(allow_nan=True, allow_infinity=True)
@@ -85,7 +86,7 @@ def by_definition(program, multipliers):
 
 @pytest.mark.slow
 @given(with_multipliers(ANY | USUAL))
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 def test_no_assignment_scores_more_whatever_the_multipliers(case):
     program, multipliers = case
     best = optimum(program)
@@ -95,14 +96,14 @@ def test_no_assignment_scores_more_whatever_the_multipliers(case):
 
 @pytest.mark.slow
 @given(with_multipliers(EXACT))
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 def test_bound_is_that_of_the_formula_to_the_last_point(case):
     program, multipliers = case
     assert exact_bound(program, np.array(multipliers, dtype=float)) == by_definition(program, multipliers)
 
 
 @given(programs())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_choices_share_no_column_and_are_all_the_rows_of_their_columns_say(program):
     choice = DualBound(program).gub_row
     for index in set(choice.tolist()) - {-1}:
@@ -126,7 +127,7 @@ LARGE = Formulation(
 @example((1000.0, 0.0))
 @example((1e300, -1e300))
 @example((float("inf"), 0.5))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_large_numbers_do_not_overflow(multipliers):
     values = np.array([10**9, 0, 2**20])
     assert not LARGE.violated_rows(values)

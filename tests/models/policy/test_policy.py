@@ -12,6 +12,7 @@ from gpuplan.models.units import MILLI
 from gpuplan.models.value.job_value import job_points
 from tests.oracle.completion import completion_points
 from tests.support.builders.build import NOW, job
+from tests.support.seeds import examples
 from tests.support.strategies.snapshot_strategies import policies
 
 HOUR = timedelta(hours=1)
@@ -201,7 +202,7 @@ def test_what_is_worth_nothing_earns_nothing():
     assert completion_points(0, job(gpus=1, replicas=(1, 4)), "H100-80GB", 4) == 0
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     policies(),
     st.integers(0, 8),
@@ -220,7 +221,7 @@ def test_longer_waiting_larger_or_more_important_jobs_are_never_worth_less(
     assert points(job(gpus=gpus + 1, priority=priority, weight=weight, waited=hours * HOUR), policy) >= base
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.integers(1, 10**9), st.integers(1, 16), st.integers(1, MILLI))
 def test_a_slower_model_or_a_replica_less_never_earns_more(full, most, speed):
     elastic = job(gpus=1, replicas=(1, most), gpu_models={"H100-80GB": 1, "T4": speed / MILLI})

@@ -14,6 +14,7 @@ from gpuplan.models.validation.base import DATASETS, NODES, POOLS
 from gpuplan.models.validation.checks import CHECKS, Section, inconsistencies
 from tests.support.builders.build import cluster, job, node, pool, queue, replica
 from tests.support.builders.invalid_snapshots import found, only, world
+from tests.support.seeds import examples
 
 
 def test_a_snapshot_without_contradictions_has_none():
@@ -100,7 +101,7 @@ def test_every_check_says_what_it_checks():
     assert all(check.__doc__ for check in CHECKS)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     st.lists(st.sampled_from("abcd"), max_size=4),
     st.lists(st.tuples(st.sampled_from("abcd"), st.none() | st.sampled_from("abcd")), max_size=4),

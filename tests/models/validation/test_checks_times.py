@@ -15,6 +15,7 @@ from gpuplan.models.validation.checks import Section, inconsistencies
 from tests.support.builders.build import NOW, job, node, pool, queue, replica
 from tests.support.builders.invalid_snapshots import found, told, world
 from tests.support.output.golden import figures
+from tests.support.seeds import examples
 
 HOUR = timedelta(hours=1)
 
@@ -230,7 +231,7 @@ def _can_all_start(jobs):
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.data())
 def test_jobs_are_refused_just_where_no_order_of_starts_begins_all_of_them(data):
     names = "abcdef"[: data.draw(st.integers(1, 6))]

@@ -15,12 +15,13 @@ from gpuplan.models.verifier.verify import verify
 from tests.support.builders.build import node, queue, replica, snapshot
 from tests.support.builders.time_builders import ahead, later, runs, waits
 from tests.support.harness.verify_helpers import judge
+from tests.support.seeds import examples
 from tests.support.strategies import time_strategies
 from tests.support.strategies.placement_strategies import wild_placements
 
 pytestmark = pytest.mark.slow
 
-few = settings(max_examples=60, deadline=None)
+few = settings(max_examples=examples(60), deadline=None)
 SLOTS = 5
 GPUS = 3
 
@@ -70,7 +71,7 @@ def held_by_slot(world, planned, policy):
 
 
 @given(schedules())
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_gpus_and_quotas_suffice_exactly_where_a_plain_count_says_so(given_):
     world, planned = given_
     policy = ahead(SLOTS)

@@ -23,6 +23,7 @@ from gpuplan.planner.analysis.metrics import gpus_in_use
 from gpuplan.planner.analysis.quota_headroom import usage_by_queue
 from gpuplan.planner.warm_start import reuse_equal_nouns
 from tests.support.builders import build
+from tests.support.seeds import examples
 
 NODES = (*build.cluster(2, gpus=2), build.node("t4", gpus=2, model="T4"), build.node("cpu", gpus=0))
 
@@ -89,7 +90,7 @@ def test_holdings_are_those_of_the_running_jobs(snapshot):
 
 
 @given(snapshots(), snapshots())
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_counting_on_from_another_snapshot_finds_the_same(last, live):
     before = repr(allocations_of(last).free)
 

@@ -19,6 +19,7 @@ from gpuplan.planner.analysis.metrics import (
 from tests.support.builders.build import job, node, placement, pool, queue, replica, snapshot
 from tests.support.builders.solution_builders import target
 from tests.support.harness.verify_helpers import sliced
+from tests.support.seeds import examples
 from tests.support.strategies.placement_strategies import legal_placements
 from tests.support.strategies.snapshot_strategies import snapshots
 
@@ -179,7 +180,7 @@ def test_nodes_that_come_and_go_count_in_the_figures_after():
     assert found.jobs == JobCounts(running=1, started=1, waiting=1, preempted=1)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.data())
 def test_ratios_are_those_of_the_placements_and_starts_only_add(data):
     world = data.draw(snapshots(mig=True))

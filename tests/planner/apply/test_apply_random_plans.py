@@ -21,6 +21,7 @@ from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from tests.support.builders.build import NOW
 from tests.support.samples.all_actions import WORLD
+from tests.support.seeds import examples
 from tests.support.strategies.changing_worlds import FREE_HAND, worlds
 
 pytestmark = pytest.mark.slow
@@ -56,7 +57,7 @@ def assert_as_planned(live, plan):
     }
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(worlds())
 def test_a_greedy_plan_leads_to_the_cluster_it_states(world):
     plan = planned(world)

@@ -17,6 +17,7 @@ from gpuplan.planner.apply.audit_log import AuditLog, AuditWriter, verify_log
 from gpuplan.planner.io.file_lock import LockedError
 from tests.support.builders.audit_log_builders import ACTOR, entry, log_of
 from tests.support.builders.build import NOW
+from tests.support.seeds import examples
 
 
 def reopen(path):
@@ -104,7 +105,7 @@ def sound(tmp_path_factory):
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(data=st.data())
 def test_a_log_with_any_byte_changed_is_refused(sound, data):
     content = sound.read_bytes()
@@ -118,7 +119,7 @@ def test_a_log_with_any_byte_changed_is_refused(sound, data):
     assert caught.value.exit_code == 23
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(data=st.data())
 def test_a_log_with_any_byte_put_in_is_refused(sound, data):
     content = sound.read_bytes()

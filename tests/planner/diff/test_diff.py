@@ -14,6 +14,7 @@ from gpuplan.planner.diff.diff import diff
 from tests.support.builders.build import cluster, job, node, placement, pool, queue, replica, snapshot
 from tests.support.builders.solution_builders import drafted
 from tests.support.samples.sample_plans import busy_plan
+from tests.support.seeds import examples
 from tests.support.strategies.placement_strategies import legal_placements
 from tests.support.strategies.snapshot_strategies import snapshots
 
@@ -288,7 +289,7 @@ def test_a_victim_that_ended_by_itself_makes_the_plan_stale():
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.data())
 def test_before_and_the_diff_give_after(data):
     world = data.draw(snapshots(mig=True))

@@ -28,6 +28,7 @@ from tests.support.builders.solution_builders import POLICY, drafted, target
 from tests.support.harness.verify_helpers import asking, broken, holding
 from tests.support.output.golden import figures
 from tests.support.samples.sample_plans import BUSY, BUSY_WORLD, NEW_NODE, busy_plan
+from tests.support.seeds import examples
 from tests.support.strategies import instances
 from tests.support.strategies.placement_strategies import legal_placements
 from tests.support.strategies.random_targets import judged, legal_target
@@ -450,7 +451,7 @@ def base_of(plan):
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.data())
 def test_every_job_has_exactly_one_action_and_waits_for_a_reason(data):
     world = data.draw(snapshots(mig=True, locality=True))
@@ -475,7 +476,7 @@ def test_every_job_has_exactly_one_action_and_waits_for_a_reason(data):
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.data())
 def test_starts_can_be_carried_out_in_their_order_and_end_in_the_stated_nodes(data):
     world = data.draw(snapshots(mig=True))
@@ -537,7 +538,7 @@ def layouts(node):
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.data())
 def test_the_points_of_the_starts_are_what_they_earn(data):
     world, policy = data.draw(snapshots()), data.draw(policies())
@@ -559,7 +560,7 @@ def test_the_points_of_the_starts_are_what_they_earn(data):
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.data())
 def test_the_order_of_the_input_and_the_time_of_making_change_nothing(data):
     world = data.draw(snapshots())

@@ -22,6 +22,7 @@ from gpuplan.planner.plan_file.plan_file import load_plan, save_plan, with_id
 from tests.support.builders.build import NOW, job, placement, replica, snapshot
 from tests.support.builders.plan_builders import plan_of, save_stamped
 from tests.support.oracles.plan_document import plan_document
+from tests.support.seeds import examples
 
 
 def example():
@@ -221,7 +222,7 @@ def test_a_plan_under_another_plans_id_is_refused(tmp_path):
 CONTENT = json.dumps(plan_document(PLAN)).encode()
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(offset=st.integers(0, len(CONTENT) - 1), byte=st.integers(0, 255))
 def test_a_plan_with_any_byte_changed_is_refused_or_still_the_same_plan(tmp_path_factory, offset, byte):
     path = tmp_path_factory.getbasetemp() / "flipped.json"

@@ -31,7 +31,7 @@ from tests.support.builders.build import NOW
 from tests.support.doubles.lasting_cluster import LastingCluster
 from tests.support.oracles.rollback_oracle import assert_legal, assert_undone
 from tests.support.samples.apply_world import carry_out
-from tests.support.seeds import EVERY_SEED
+from tests.support.seeds import EVERY_SEED, examples
 from tests.support.strategies.changing_worlds import FREE_HAND, worlds
 from tests.support.strategies.snapshot_strategies import COIN
 
@@ -70,7 +70,7 @@ def rolled_back(plan, live, log, **more):
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(worlds(), st.data())
 def test_what_is_not_told_to_stay_is_as_before(world, data):
     plan = planned(world)

@@ -18,6 +18,7 @@ from gpuplan.planner.simulate.trace import Physics, make_trace
 from gpuplan.planner.simulate.world import advance_world, initial_world
 from tests.support.builders import build
 from tests.support.builders.build import NOW
+from tests.support.seeds import examples
 
 HOUR = 3600
 
@@ -147,7 +148,7 @@ def worlds(draw):
 
 @pytest.mark.slow
 @given(worlds(), st.sampled_from([0, 1]), st.sampled_from(sorted(Goal)))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_plans_of_one_instant_come_to_rest(snapshot, gap, goal):
     found = stops(snapshot, policy(gap, goal), minutes=0, epochs=16)
 

@@ -24,13 +24,14 @@ from tests.support.harness.waiting_reasons import (
     MAY_DO_NOTHING,
     OF_ROOM,
 )
+from tests.support.seeds import examples
 from tests.support.strategies.placement_strategies import legal_placements
 from tests.support.strategies.replica_strategies import replica_for
 from tests.support.strategies.snapshot_strategies import snapshots
 
 
 @pytest.mark.slow
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(st.data())
 def test_reasons_agree_with_the_verifier(data):
     world = data.draw(snapshots(mig=True, locality=True))
@@ -109,7 +110,7 @@ def _breaks_quota(world, placements, waiting, node):
 
 
 @pytest.mark.slow
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(st.data())
 def test_jobs_said_to_fit_do_fit_and_the_others_do_not(data):
     world = data.draw(snapshots(mig=True, locality=True))

@@ -14,6 +14,7 @@ from gpuplan.models.policy.policy import Policy
 from gpuplan.models.policy.settings import HorizonPolicy
 from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders import build
+from tests.support.seeds import examples
 
 pytestmark = pytest.mark.slow
 
@@ -94,7 +95,7 @@ def left_over(row, values):
 
 @given(racks())
 @example(([(4, 4, 4)] * RACKS * NODES, (3, 1), {"r0-0", "r2-0", "r4-0"}))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_no_gang_is_kept_out_of_a_rack_that_is_free_for_it(case):
     hours, gang, stopped = case
     _, rows, values = question(*case)
@@ -107,7 +108,7 @@ def test_no_gang_is_kept_out_of_a_rack_that_is_free_for_it(case):
 
 
 @given(racks())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_gains_are_what_is_free_more_in_each_slot(case):
     hours, gang, stopped = case
     _, rows, values = question(*case)

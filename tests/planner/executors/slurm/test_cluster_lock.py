@@ -20,6 +20,7 @@ from gpuplan.planner.executors.slurm import cluster_lock as module
 from gpuplan.planner.executors.slurm.cluster_lock import ClusterLock
 from gpuplan.planner.io.file_lock import LockedError
 from tests.support.children import hold_slurm_lock
+from tests.support.seeds import examples
 
 
 class Died(BaseException):
@@ -260,7 +261,7 @@ STEPS = st.integers(1, 50)
 
 
 @pytest.mark.slow
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(
     st.integers(2, 3),
     st.lists(st.integers(0, 5), max_size=60),

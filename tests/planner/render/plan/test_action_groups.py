@@ -19,6 +19,7 @@ from tests.support.builders.solution_builders import drafted
 from tests.support.output.golden import golden_section
 from tests.support.output.plan_texts import crowd, text, text_of_diff
 from tests.support.samples.sample_plans import NODES, small_plan, throng
+from tests.support.seeds import examples
 from tests.support.strategies import instances
 from tests.support.strategies.placement_strategies import legal_placements
 from tests.support.strategies.random_targets import legal_target
@@ -140,7 +141,7 @@ def test_long_names_are_cut_in_the_middle_and_only_where_they_must():
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_lines_fit_any_usual_width(data):
     world = data.draw(snapshots(mig=True, locality=True))

@@ -13,6 +13,7 @@ from tests.support.builders.search_log_builders import MILESTONES
 from tests.support.builders.solution_builders import drafted
 from tests.support.output.html_pages import Page, page
 from tests.support.samples.sample_plans import busy_plan, small_plan, throng
+from tests.support.seeds import examples
 from tests.support.strategies.placement_strategies import legal_placements
 from tests.support.strategies.snapshot_strategies import snapshots
 
@@ -146,7 +147,7 @@ def test_thousands_of_jobs_make_a_page_one_can_mail():
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.data())
 def test_any_plan_has_a_sound_page_with_all_its_jobs(data):
     world = data.draw(snapshots(mig=True, locality=True))

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from gpuplan.models.errors import BadInputError
 from gpuplan.planner.sources.documents.documents import read_file
 from gpuplan.planner.sources.files import load_snapshot
+from tests.support.seeds import examples
 
-MANY = settings(max_examples=60, deadline=None, database=None)
+MANY = settings(max_examples=examples(60), deadline=None, database=None)
 
 ODD_TEXTS = (
     *(
@@ -205,7 +206,7 @@ def test_several_documents_are_read_and_have_lines():
 
 @pytest.mark.parametrize("name", ["x.json", "x.yaml", "x"])
 def test_whatever_is_read_has_lines_and_whatever_is_refused_has_a_reason(name):
-    @settings(MANY, max_examples=300)
+    @settings(MANY, max_examples=examples(300))
     @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
     @example('{"a": [1, -Infinity0], "a": 1}')
     @example('{"a": {"b": 1, "b": NaN}}')

@@ -23,8 +23,9 @@ from gpuplan.models.errors import BadInputError
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.planner.sources.files import load_policy, load_snapshot
 from tests.support.samples.full_document import GOOD, PATHS, paths
+from tests.support.seeds import examples
 
-FEW = settings(max_examples=60, deadline=None, database=None)
+FEW = settings(max_examples=examples(60), deadline=None, database=None)
 
 FREE_KEYS = {"labels", "resources", "gpu_models", "mig", "node_selector", "zones", "overcommit"}
 

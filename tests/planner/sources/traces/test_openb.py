@@ -11,6 +11,7 @@ from gpuplan.models.errors import BadInputError
 from gpuplan.models.validation.checks import inconsistencies
 from gpuplan.planner.sources.traces.openb import PRIORITY, TRACE_START, OpenbQos, read_openb
 from tests.support.output.golden import golden_section
+from tests.support.seeds import examples
 
 TEXTS = Path(__file__).with_name("texts.golden.txt")
 NODES = """\
@@ -249,7 +250,7 @@ def test_an_instant_outside_of_any_trace_is_refused(read, at):
 _CELLS = ["", "0", "1", "8", "1000", "1e3", "-1", "9" * 30, "٣", "LS", "T4|G2", "n", "x" * 300]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     rows=st.lists(
         st.lists(st.sampled_from(_CELLS) | st.text(max_size=5), min_size=10, max_size=12), max_size=4
