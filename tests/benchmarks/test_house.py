@@ -57,6 +57,11 @@ def test_every_tuned_number_is_a_parameter_and_no_other_is_listed():
     assert House(ROOT).numbers() == EXACT
 
 
+def test_no_files_of_the_product_import_each_other():
+    """Not for types either, which the linter of imports does not look at."""
+    assert values(House(ROOT).imports())["circles of imports"] == "0"
+
+
 def test_files_that_mention_a_feature_are_touched(house):
     assert list(values(house.touched()).values()) == ["1", "1"]
 
