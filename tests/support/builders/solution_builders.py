@@ -42,3 +42,8 @@ def drafted(snapshot, *placed, policy=POLICY, terms=None, **more):
     answer = solution(snapshot, *placed, **more)
     terms = {"completion": answer.objective} if terms is None else terms
     return draft(snapshot, policy, answer, terms, seed=0, created_at=NOW)
+
+
+def ids(plan):
+    """Ids of the plan's actions, in their order."""
+    return [action.id for action in plan.actions]
