@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
-# Optional dependencies that are installed.
+# Optional dependencies that are installed, and whether all of their files are compiled at once.
 EXTRAS ?= test,docs
+COMPILE ?= --compile
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # The newest Python that runs here.
@@ -24,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make setup   create .venv with everything below"
 	@echo "make demo    plan, review, apply and verify the production-size scenario"
-	@echo "make test    all checks and all tests, as CI runs them: under 20 minutes on 2 cores"
+	@echo "make test    all checks and all tests, as CI runs them: about 20 minutes on 2 cores"
 	@echo "make test-fast  all tests but those marked slow: under 2 minutes on 2 cores"
 	@echo "make test-newest  the fast tests with the newest Python of this machine"
 	@echo "make test-oldest  the fast tests with the oldest allowed dependencies"
@@ -43,8 +44,7 @@ $(STAMP): pyproject.toml $(CONSTRAINTS)
 		{ echo "gpuplan needs Python 3.11 or newer; set for example PYTHON=python3.12."; exit 1; }
 	@echo "Installing into $(VENV) (once, about a minute) ..."
 	@$(PYTHON) -m venv $(VENV)
-	@# Most files of libraries are never imported: each is compiled when it is.
-	@$(BIN)/python -m pip install --disable-pip-version-check --no-compile --constraint $(CONSTRAINTS) \
+	@$(BIN)/python -m pip install --disable-pip-version-check $(COMPILE) --constraint $(CONSTRAINTS) \
 		--editable '.[$(EXTRAS)]' > $(VENV)/install.log 2>&1 || { cat $(VENV)/install.log; exit 1; }
 	@touch $@
 
@@ -57,16 +57,19 @@ test: check
 test-fast: $(STAMP)
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not slow" $(TESTS)
 
-# The same with other versions; each has an environment of its own.
+# The same with other versions; each has an environment of its own, for tests that import few files of libraries.
+NEWEST_VENV = VENV=.venv-newest PYTHON=$(NEWEST) EXTRAS=test COMPILE=--no-compile
+OLDEST_VENV = VENV=.venv-oldest CONSTRAINTS=constraints-oldest.txt EXTRAS=test COMPILE=--no-compile
+
 setup-edges:
-	$(MAKE) setup VENV=.venv-newest PYTHON=$(NEWEST) EXTRAS=test
-	$(MAKE) setup VENV=.venv-oldest CONSTRAINTS=constraints-oldest.txt EXTRAS=test
+	$(MAKE) setup $(NEWEST_VENV)
+	$(MAKE) setup $(OLDEST_VENV)
 
 test-newest:
-	$(MAKE) test-fast VENV=.venv-newest PYTHON=$(NEWEST) EXTRAS=test
+	$(MAKE) test-fast $(NEWEST_VENV)
 
 test-oldest:
-	$(MAKE) test-fast VENV=.venv-oldest CONSTRAINTS=constraints-oldest.txt EXTRAS=test
+	$(MAKE) test-fast $(OLDEST_VENV)
 
 # A private Slurm on this machine, where it is installed (Debian: slurm-wlm slurmctld slurmd munge, and slurmdbd
 # mariadb-server for limits of accounts). Another version:

@@ -21,7 +21,7 @@ from tests.support.seeds import examples
 # The tests of a process keep much and leave little in cycles, so collections would mostly cost time.
 gc.set_threshold(100_000, 20, 20)
 
-# How long an example takes is up to the machine.
+# How long an example takes is up to the machine. Hypothesis looks at 100 unless a test says otherwise.
 settings.register_profile("any machine", deadline=None, max_examples=examples(100))
 settings.load_profile("any machine")
 

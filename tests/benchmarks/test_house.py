@@ -58,7 +58,7 @@ def test_every_tuned_number_is_a_parameter_and_no_other_is_listed():
 
 
 def test_no_files_of_the_product_import_each_other():
-    """Not for types either, which the linter of imports does not look at."""
+    """Not for types either. Contracts of the linter keep packages apart, and not the files within one."""
     assert values(House(ROOT).imports())["circles of imports"] == "0"
 
 

@@ -273,6 +273,7 @@ def test_interleaving_spreads_each_shape_over_the_batch():
 # --- the trace ------------------------------------------------------------------------------------------
 
 
+# The best two by default: others are compared with these.
 @pytest.mark.slow
 @needs_trace
 @pytest.mark.parametrize("policy", PUBLISHED if EVERY_SEED else PUBLISHED[-2:])

@@ -1,4 +1,8 @@
-"""The packing question: replicas of plain kinds of jobs, and the free capacity of nodes for them."""
+"""
+The packing question: replicas of plain kinds of jobs, and the free capacity of nodes for them.
+
+It also has what the parts that answer it exchange: contents of nodes and their prices.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,6 @@ if TYPE_CHECKING:
 
 Contents: TypeAlias = tuple[tuple[int, int], ...]
 """(item, number of it), sorted: the contents of one node."""
-
 
 PRICE_SCALE: Final = 1_000
 """Prices of places are integers; this many units are one point."""

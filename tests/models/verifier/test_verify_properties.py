@@ -18,7 +18,7 @@ from gpuplan.models.verifier.objective import TERMS
 from gpuplan.models.verifier.verify import TargetCheck, verify
 from tests.support.builders.build import job, node, placement, replica, snapshot
 from tests.support.harness.verify_helpers import judge
-from tests.support.seeds import EVERY_SEED
+from tests.support.seeds import examples
 from tests.support.strategies import instances
 from tests.support.strategies.placement_strategies import candidates, legal_placements, wild_placements
 from tests.support.strategies.snapshot_strategies import policies, queue_trees, snapshots
@@ -26,7 +26,7 @@ from tests.support.strategies.snapshot_strategies import policies, queue_trees, 
 pytestmark = pytest.mark.slow
 
 RICH = st.booleans().flatmap(lambda rich: snapshots(mig=rich, locality=rich))
-few = settings(max_examples=60 if EVERY_SEED else 30, deadline=None)
+few = settings(max_examples=examples(60), deadline=None)
 
 
 @few

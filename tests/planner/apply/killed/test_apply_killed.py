@@ -19,7 +19,7 @@ from tests.support.seeds import EVERY_SEED
 pytestmark = pytest.mark.slow
 
 STRIDE, APART = (1, 1) if EVERY_SEED else (10, 3)
-"""Of the statements to the cluster, of the writes and the deeds, every so many is one of its deaths."""
+"""It is killed at every so many of the statements to the cluster, and of the writes and deeds."""
 
 
 @pytest.fixture(scope="module")
