@@ -65,6 +65,7 @@ class TestModule:
 
         assert shown.stdout == "[]\n"
 
+    @pytest.mark.slow
     def test_reading_loads_no_solver(self):
         script = (
             f"import sys, gpuplan; gpuplan.load_snapshot({str(QUICKSTART)!r})\n"
@@ -226,6 +227,7 @@ class TestPlan:
         assert isinstance(seen[0], gpuplan.Milestone)
         assert seen[-1].objective == found.solution.objective
 
+    @pytest.mark.slow
     def test_the_plan_before_is_kept_to(self):
         folder = ROOT / "scenarios" / "maintenance-window"
         snapshot, policy = gpuplan.load_snapshot(folder), gpuplan.load_policy(folder)
@@ -300,6 +302,7 @@ class TestVerify:
 
 
 class TestExplain:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("name", "noun"),
         [
@@ -394,6 +397,7 @@ class TestSimulate:
         assert list(table["run"]) == ["ours", "ours", "default", "default"]
         assert set(found.score_frame()["run"]) == {"ours", "default"}
 
+    @pytest.mark.slow
     def test_epochs_may_be_at_events(self, snapshot):
         found = gpuplan.simulate(
             snapshot, solver="greedy", every="event", min_interval="1m", max_interval="1h", epochs=2

@@ -32,6 +32,7 @@ def test_is_consistent(snapshot):
     assert not list(inconsistencies(snapshot))
 
 
+@pytest.mark.slow
 def test_is_the_same_from_the_same_seed(snapshot):
     assert snapshot_of(SMALL, seed=1).fingerprint() == snapshot.fingerprint()
     assert snapshot_of(SMALL, seed=2).fingerprint() != snapshot.fingerprint()
@@ -53,6 +54,7 @@ def test_a_quarter_of_the_nodes_is_in_part_busy(snapshot):
     assert set(held) == {1, 2, 4}
 
 
+@pytest.mark.slow
 def test_gangs_are_powers_of_two_up_to_512_gpus():
     sizes = {
         job.request.gpus * job.gang.maximum for job in waiting(snapshot_of(Admission(2_560, 5_000), seed=1))
@@ -94,6 +96,7 @@ def test_cpu_is_enough_for_all_jobs(snapshot):
         assert job.request.memory_mib * 8 <= node.memory_mib * job.request.gpus
 
 
+@pytest.mark.slow
 def test_greedy_breaks_no_rule(snapshot, problem):
     target = target_of(greedy(problem), snapshot.running_placements)
     verification = verify(snapshot, policy_of(), target.placements)

@@ -95,6 +95,7 @@ def test_what_holds_at_any_time_is_judged_by_what_the_cluster_has():
     assert found({"a": (1, 1), "b": (1, 1)}, a=sliced, b=runs) == {checker.TWICE}
 
 
+@pytest.mark.slow
 def test_the_chain_of_an_audit_log_is_computed_anew(tmp_path):
     world = SimulatedWorld(tmp_path, random.Random(3))
     plan = world.populate()

@@ -73,6 +73,7 @@ def test_every_entrant_is_of_one_kind():
     assert len(set(ENTRANTS)) == len(ENTRANTS) == sum(len(kind.entrants) for kind in KINDS)
 
 
+@pytest.mark.slow
 def test_traces_without_data_are_left_out(tmp_path):
     path = tmp_path / "philly.csv"
     path.write_text(PHILLY)

@@ -53,10 +53,12 @@ def test_numbers_at_module_level_of_solvers_are_tuned_unless_listed(house):
     assert values(house.constants()) == {"tuned numbers outside of the parameters": found}
 
 
+@pytest.mark.slow
 def test_every_tuned_number_is_a_parameter_and_no_other_is_listed():
     assert House(ROOT).numbers() == EXACT
 
 
+@pytest.mark.slow
 def test_no_files_of_the_product_import_each_other():
     """Not for types either. Contracts of the linter keep packages apart, and not the files within one."""
     assert values(House(ROOT).imports())["circles of imports"] == "0"

@@ -14,6 +14,7 @@ from gpuplan.solvers.targets.to_target import target_of
 SMALL = (OddCase(SHARES, 2, 80), OddCase(MIG, 2, 50), OddCase(QUEUES, 12, 60))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SMALL, ids=lambda case: case.kind)
 def test_is_consistent_and_the_same_from_the_same_seed(case):
     snapshot = odd_snapshot(case, seed=1)
@@ -23,6 +24,7 @@ def test_is_consistent_and_the_same_from_the_same_seed(case):
     assert odd_snapshot(case, seed=2).fingerprint() != snapshot.fingerprint()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SMALL, ids=lambda case: case.kind)
 def test_greedys_plans_break_no_rule_and_fill_what_they_may(case):
     snapshot = odd_snapshot(case, seed=1)
@@ -32,6 +34,7 @@ def test_greedys_plans_break_no_rule_and_fill_what_they_may(case):
     assert len(target.placements) > len(snapshot.running_placements)
 
 
+@pytest.mark.slow
 def test_the_tree_has_200_queues_on_five_levels_that_limit_and_lend():
     queues = {queue.name: queue for queue in odd_snapshot(OddCase(QUEUES, 64, 60), seed=1).queues}
 

@@ -12,6 +12,7 @@ def test_each_starter_has_a_load():
     assert set(LOADS) == set(STARTERS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", STARTERS)
 def test_the_jobs_of_a_seed_are_the_same_each_time(kind):
     policy = preset(kind)
@@ -23,6 +24,7 @@ def test_the_jobs_of_a_seed_are_the_same_each_time(kind):
     assert min(each.duration for each in trace.coming) >= 60
 
 
+@pytest.mark.slow
 def test_the_load_of_research_is_work_for_six_to_eight_hours():
     for seed in range(9):
         jobs = LOADS["research"].trace("research", seed, preset("research")).coming

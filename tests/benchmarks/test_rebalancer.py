@@ -33,6 +33,7 @@ def test_an_interpreter_may_be_named(monkeypatch):
     assert rebalancer.interpreter() == "python-with-it"
 
 
+@pytest.mark.slow
 def test_has_only_what_both_can_say(snapshot):
     for job in snapshot.jobs:
         assert job.gang.maximum == 1
@@ -45,6 +46,7 @@ def test_sizes_do_not_all_divide(snapshot):
     assert {3, 5, 6} <= {job.request.gpus for job in snapshot.jobs}
 
 
+@pytest.mark.slow
 def test_the_start_is_worth_in_its_weights_what_the_verifier_says(snapshot, policy, question):
     verification = verify(snapshot, policy, rebalancer.placements(snapshot, question["start"]))
     assert not verification.violations

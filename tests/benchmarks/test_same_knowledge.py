@@ -9,6 +9,7 @@ from benchmarks.same_knowledge import POLICIES, RULES, Cell, cells, sources, tab
 KNOWN = sources(openb=None, philly=None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", cells(KNOWN), ids=str)
 def test_jobs_are_compressed_to_the_load_and_the_estimates_are_those_of_the_cell(cell):
     trace = trace_of(KNOWN[cell.trace], cell, seed=5)

@@ -208,6 +208,7 @@ def one_by_one(trace, arrivals, pods, name, seed):
     return allocated
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(fleet=fleets, pods=st.lists(shapes, min_size=1, max_size=25), seed=st.integers(0, 9), data=st.data())
 def test_scores_kept_up_to_date_are_those_of_scoring_anew(fleet, pods, seed, data):

@@ -21,6 +21,7 @@ def works(size, shape):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("size", SIZES)
 def test_jobs_have_the_same_work_at_every_size(size, shape):
@@ -28,6 +29,7 @@ def test_jobs_have_the_same_work_at_every_size(size, shape):
     assert works(size, shape) == pytest.approx(works("chosen", shape), rel=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_only_chosen_sizes_leave_a_choice(shape):
     for size in SIZES:

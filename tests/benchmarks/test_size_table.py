@@ -203,6 +203,7 @@ def test_every_target_can_be_told():
     assert f"{NOT_MEASURED} |" not in targets_table(records)
 
 
+@pytest.mark.slow
 def test_the_same_records_are_the_same_plot(tmp_path):
     one, other = tmp_path / "one.svg", tmp_path / "other.svg"
     plot_gaps([record()], one)

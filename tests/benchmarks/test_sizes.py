@@ -28,6 +28,7 @@ def medium():
     return made_up(SIZES["M"], seed=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 def test_has_the_nodes_it_says(size):
     profile = profile_of(SIZES[size])
@@ -42,6 +43,7 @@ def test_nearly_as_many_jobs_wait_as_it_says(size):
     assert len(waiting(snapshot)) == pytest.approx(SIZES[size].jobs, rel=0.25)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_three_of_four_gpus_are_held(seed):
     snapshot = made_up(SIZES["M"], seed)
@@ -50,6 +52,7 @@ def test_three_of_four_gpus_are_held(seed):
     assert 0.7 <= held / (MILLI * gpus) <= 0.8
 
 
+@pytest.mark.slow
 def test_the_queue_asks_for_several_times_what_is_left(medium):
     asked = sum(job.request.total_gpu_milli * job.gang.maximum for job in waiting(medium))
     gpus = MILLI * sum(node.gpu_count for node in medium.cluster.nodes)
@@ -87,12 +90,14 @@ def test_has_every_kind_of_job(medium, kind):
     assert any(kind(job) for job in waiting(medium))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 def test_its_largest_gang_is_of_so_many_nodes(size):
     profile = profile_of(SIZES[size])
     assert max(shape.gang.maximum for shape in profile.jobs) == SIZES[size].largest
 
 
+@pytest.mark.slow
 def test_gangs_bound_to_a_rack_fit_into_one():
     profile = profile_of(SIZES["XL"])
     bound = [shape.gang.maximum for shape in profile.jobs if shape.locality.required]

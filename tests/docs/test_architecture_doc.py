@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.house import ROOT, House, paths_in
 
 DOCUMENT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -14,12 +16,14 @@ def test_every_file_that_is_named_is_there():
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
+@pytest.mark.slow
 def test_the_files_of_the_worked_example_are_all_that_name_it_in_the_code():
     example = DOCUMENT.split("### An example: power caps of racks")[1].split("\n\n")
 
     assert sorted(paths_in(example[2])) == sorted(House(ROOT).making_hold())
 
 
+@pytest.mark.slow
 def test_the_files_of_an_action_about_nodes_are_all_that_know_one():
     table = DOCUMENT.split("**An action about nodes.**")[1].split("\n\n")[1]
 

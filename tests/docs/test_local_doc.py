@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from gpuplan.planner.sources.nvml import nvml
 from tests.support.nvml.standin import Machine
 from tests.support.output.console_session import replay
@@ -12,6 +14,7 @@ from tests.support.output.run_command import run_command
 PAGE = Path(__file__).parents[2] / "docs" / "local.md"
 
 
+@pytest.mark.slow
 def test_the_session_happens_like_that(tmp_path, monkeypatch):
     Machine(tmp_path / "machine", monkeypatch, gpus=4)
     monkeypatch.setattr(nvml.socket, "gethostname", lambda: "gpu01")

@@ -6,6 +6,8 @@ import re
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 from gpuplan.planner.sources.files import snapshot_text
 from gpuplan.planner.sources.nvml import nvml
 from gpuplan.planner.sources.nvml.gpus import HealthRules
@@ -35,6 +37,7 @@ def a_host(folder, monkeypatch):
     monkeypatch.setattr(nvml, "_watch", lambda gpus, events, _, note: watch(gpus, events, 0.01, note))
 
 
+@pytest.mark.slow
 def test_commands_print_what_is_shown(tmp_path, monkeypatch):
     a_host(tmp_path, monkeypatch)
     holder = job("train", gpus=2, queue="q", at=[replica("gpu01", gpus=(0, 1))])

@@ -11,6 +11,7 @@ from gpuplan.planner.schemas import KINDS, reference_page, schema
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_page_is_current(kind):
     """`make reference` writes them anew."""

@@ -62,6 +62,7 @@ def test_spans_move_with_the_clock():
     ]
 
 
+@pytest.mark.slow
 def test_spans_of_every_minute_for_ever_come_to_an_end():
     assert len(spans(10**9, cron="* * * * *", duration=60)) == 10_000
 

@@ -53,6 +53,7 @@ def faults(model, chosen):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "table", "count"),
     [("H100-80GB", SEVEN, 722), ("A30-24GB", FOUR, 25), ("A30-24GB", FOUR + MEDIA, None)],

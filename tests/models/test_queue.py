@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -185,6 +186,7 @@ class Cohort:
             self.add(parent, amount - own)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(200))
 @given(trees(), st.data())
 def test_limits_admit_exactly_what_kueues_algorithm_admits(queues, data):

@@ -43,6 +43,7 @@ def test_the_fingerprint_is_that_of_the_document():
     assert SORTED.fingerprint() == fingerprint_of(SORTED.document())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [0, 1, 999, 1000, 1001, 2000])
 def test_the_fingerprint_of_a_long_list_is_that_of_the_document(jobs):
     long = snapshot(nodes=[node("n0")], jobs=[job(f"j{number:04}") for number in range(jobs)])

@@ -44,6 +44,7 @@ def exported_now():
     return exported(full_exposition().text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_each_expression_names_metrics_and_labels_that_are_exported(name):
     expression, there = EXPRESSIONS[name], exported_now()
@@ -105,6 +106,7 @@ def test_prometheus_can_parse_every_query_of_the_dashboard(promtool, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_alerts_fire_when_they_should(promtool):
     done = subprocess.run(
         [promtool, "test", "rules", "alerts_test.yaml"],

@@ -44,6 +44,7 @@ def applied(snapshot, plan):
     return snapshot.model_copy(update={"jobs": tuple(jobs)})
 
 
+@pytest.mark.slow
 @KINDS
 def test_every_job_has_exactly_one_action_and_the_plan_breaks_no_rule(kind):
     kinds_seen = set()
@@ -60,6 +61,7 @@ def test_every_job_has_exactly_one_action_and_the_plan_breaks_no_rule(kind):
     assert kinds_seen == {Start, Keep, Wait}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", [instances.everything, instances.everything_mixed, instances.cpu_limited(instances.everything)]
 )
@@ -80,6 +82,7 @@ def test_whatever_a_cluster_has_the_plan_says_what_the_verifier_finds(kind):
     assert {"start", "keep", "preempt", "wait"} <= kinds_seen
 
 
+@pytest.mark.slow
 @KINDS
 @pytest.mark.parametrize("policy", [GREEDY, DETERMINISTIC], ids=["greedy", "milp"])
 def test_planning_again_after_apply_changes_nothing(kind, policy):
@@ -95,6 +98,7 @@ def test_planning_again_after_apply_changes_nothing(kind, policy):
     assert started >= 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", [SolverName.MILP, SolverName.CPSAT])
 def test_same_question_gives_the_same_plan_id_whatever_the_order_of_input(solver):
     snapshot = instances.mixed(5)
@@ -115,6 +119,7 @@ def test_another_seed_or_policy_is_another_plan():
     assert len(ids) == 3
 
 
+@pytest.mark.slow
 def test_one_more_node_or_a_larger_quota_never_worsens_the_optimum():
     better = 0
     for seed in range(6):

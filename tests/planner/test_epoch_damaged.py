@@ -61,6 +61,7 @@ def random_world(number):
     return damaged(instance.snapshot, number), instance.policy.model_copy(update={"solvers": ()})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(WORLDS))
 def test_a_random_damaged_world_is_planned_and_every_loss_is_named(number, tmp_path):
     world, policy = random_world(number)
@@ -92,6 +93,7 @@ def test_a_random_damaged_world_is_planned_and_every_loss_is_named(number, tmp_p
     assert verify_remaining(plan, after, actions_done_in(plan, after)).violations == ()
 
 
+@pytest.mark.slow
 def test_random_worlds_lose_places_in_every_way():
     worlds = [random_world(number)[0] for number in range(150)]
 

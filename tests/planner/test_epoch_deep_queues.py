@@ -34,6 +34,7 @@ def plan(request):
     return plan_epoch(snapshot(queues=queues, jobs=jobs), Policy(solvers=()), seed=0, created_at=NOW)
 
 
+@pytest.mark.slow
 def test_a_deep_tree_is_planned_shown_and_explained(plan):
     assert [action.job for action in plan.actions if action.type == "start"] == ["b"]
     assert missed_guarantees(plan) == []
@@ -42,6 +43,7 @@ def test_a_deep_tree_is_planned_shown_and_explained(plan):
     assert explain_queue(plan, "q0").running == 2
 
 
+@pytest.mark.slow
 def test_pages_and_tables_of_a_deep_tree_are_not_as_wide_as_it_is_deep(plan):
     text = diff_text(diff(plan), LAYOUT, verbose=True)
 

@@ -91,12 +91,14 @@ def twenty_epochs(path, kind, policy, seed):
         return changes(live, policy, seed, kinds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", WORLDS)
 def test_noise_of_five_percent_changes_a_size_at_most_once_in_twenty_epochs(tmp_path, kind, seed):
     assert len(twenty_epochs(tmp_path, kind, Policy(solvers=()), seed)) <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS[:1])
 @pytest.mark.parametrize("kind", WORLDS)
 def test_without_a_dwell_the_same_noise_changes_sizes_all_the_time(tmp_path, kind, seed):

@@ -48,6 +48,7 @@ def test_a_schema_is_one(kind):
     assert json.loads(json.dumps(made)) == made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_field_is_described(kind):
     made = schema(kind)
@@ -178,6 +179,7 @@ def test_wrong_documents_do_not_validate(document):
     assert not valid("snapshot", document)
 
 
+@pytest.mark.slow
 def test_defaults_are_in_the_units_of_documents():
     snapshots, policies = schema("snapshot")["$defs"], schema("policy")["$defs"]
 

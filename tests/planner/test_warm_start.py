@@ -180,6 +180,7 @@ def test_another_policy_begins_anew(at_rest):
     assert planned(live, at_rest, other).solution.solver != "last plan"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", [HURRIED, Policy(solvers=())], ids=["hurried", "greedy too"])
 def test_what_is_kept_alive_makes_no_difference_to_the_plan(at_rest, policy):
     live = with_jobs(at_rest.snapshot, build.job("new", gpus=1))
@@ -273,6 +274,7 @@ def test_a_job_asked_for_in_other_words_is_new(at_rest):
     assert new_waiting_jobs(live, at_rest.snapshot) == {"large", "new"}
 
 
+@pytest.mark.slow
 def test_carried_on_a_plan_breaks_no_rule_and_is_worth_no_less():
     started = 0
     for kind, seed in itertools.product(KINDS, range(6)):

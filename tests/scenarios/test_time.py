@@ -48,6 +48,7 @@ def with_backfill(policy, **fields):
     return policy.model_copy(update={"horizon": policy.horizon.model_copy(update={"backfill": backfill})})
 
 
+@pytest.mark.slow
 def test_gang_that_does_not_starve_starts_behind_the_others(gang):
     snapshot, policy = gang
 
@@ -55,6 +56,7 @@ def test_gang_that_does_not_starve_starts_behind_the_others(gang):
     assert hour(plan(snapshot, with_backfill(policy, starving=None)), "pretrain") == 18
 
 
+@pytest.mark.slow
 def test_a_start_in_front_of_the_gang_is_killed_when_its_time_is_over(gang):
     snapshot, policy = gang
 
@@ -68,6 +70,7 @@ def test_a_start_in_front_of_the_gang_is_killed_when_its_time_is_over(gang):
         assert left_alone[name].kill_at is None
 
 
+@pytest.mark.slow
 def test_jobs_leave_the_rack_in_the_last_plan_before_it_is_too_late():
     snapshot, policy = load("maintenance-window")
     earlier = snapshot.model_copy(update={"taken_at": snapshot.taken_at - timedelta(minutes=30)})

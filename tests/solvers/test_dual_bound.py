@@ -102,6 +102,7 @@ def test_bound_is_that_of_the_formula_to_the_last_point(case):
     assert exact_bound(program, np.array(multipliers, dtype=float)) == by_definition(program, multipliers)
 
 
+@pytest.mark.slow
 @given(programs())
 @settings(max_examples=examples(150))
 def test_choices_share_no_column_and_are_all_the_rows_of_their_columns_say(program):

@@ -21,6 +21,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "order"), CASES)
 def test_little_of_the_possible_gain_is_missed(seed, order):
     """The work is limited, not the time; two units of it are about two seconds of CPU."""

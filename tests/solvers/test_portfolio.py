@@ -41,6 +41,7 @@ def use(monkeypatch, name, double):
     monkeypatch.setitem(SOLVERS, name, f"{doubles}:{double}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["milp", "cpsat"])
 def test_exact_solver_beats_greedy_and_proves_it(solver):
     snapshot = contested()
@@ -120,6 +121,7 @@ def test_a_safety_stop_is_not_told_as_the_time_limit():
     assert solution.fallback.reason == "milp: no time left of 0 s, the safety stop"
 
 
+@pytest.mark.slow
 def test_an_answer_that_misses_a_floor_is_not_said_to_score_less():
     snapshot = contested()
     check = partial(judged, snapshot)
@@ -275,6 +277,7 @@ def test_plan_the_model_has_no_column_for_is_no_hint_and_no_end(monkeypatch):
     assert run(contested()).solver == "milp"
 
 
+@pytest.mark.slow
 def test_solver_that_begins_while_greedy_plans_reaches_the_optimum():
     solution = run(contested(), seconds=30.0, many=0)
 
@@ -315,6 +318,7 @@ def test_without_an_answer_of_a_solver_the_bound_is_of_multipliers_found_here(mo
     assert "bound" in solution.phases
 
 
+@pytest.mark.slow
 def test_the_search_leaves_what_is_reserved(monkeypatch):
     monkeypatch.setattr(exact_run, "run_in_child", lambda *_: ChildOutcome(killed=True))
     began, seconds = time.monotonic(), []

@@ -83,6 +83,7 @@ def test_equals_take_turns_only_where_the_policy_lets_them_and_it_pays():
     assert plan(0, Objective(goal=Goal.VALUE)) == {"runs"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_over_a_horizon_the_sum_of_weighted_completion_times_is_least(seed):
     """Four jobs for one GPU, one after the other: of all orders there is none with a lesser sum."""
@@ -148,6 +149,7 @@ def test_no_plan_is_better_than_a_proven_one_by_any_goal(monkeypatch):
 DAYS = build.timedelta(days=5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("goal", TIMED)
 def test_a_job_that_has_run_for_days_gives_way_as_with_any_goal(goal):
     """For a higher priority, for a drain, for a guarantee, and for a nominal quota."""

@@ -81,6 +81,7 @@ def test_the_best_of_all_schedules_is_found_and_no_bound_is_below_it():
     assert seen["later"] >= 10, seen
 
 
+@pytest.mark.slow
 def test_both_solvers_give_the_same_answer():
     seen = Counter()
     for seed in SEEDS[:: 1 if EVERY_SEED else 5]:

@@ -143,6 +143,7 @@ def test_a_second_interruption_ends_the_bound_and_keeps_the_plan(monkeypatch):
     assert {placement.job[-1] for placement in solution.target.placements} == {"0", "1", "2"}
 
 
+@pytest.mark.slow
 def test_no_solver_gets_the_little_time_that_another_has_left(monkeypatch):
     asked = []
 
@@ -224,6 +225,7 @@ def test_a_stage_that_no_solver_can_end_in_its_time_leaves_it_to_the_last_one(mo
     assert all(stage.points > 0 and not stage.proven for stage in solution.stages)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 5, 6])
 def test_greedys_last_plan_for_guarantees_is_not_ruled_out_by_its_earlier_ones(seed):
     """Exchanges for guarantees come last, and give up points that floors of the earlier turns would keep."""
@@ -237,6 +239,7 @@ def test_greedys_last_plan_for_guarantees_is_not_ruled_out_by_its_earlier_ones(s
     assert found.objective >= check(turns[problem.priorities[-1]]).objective
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("for_bound", "compared"), [(0.0, 1), (60.0, 0)])
 def test_greedys_plans_of_stages_are_compared_only_if_a_stage_is_taken(monkeypatch, for_bound, compared):
     """200 queues, seed 4: the comparison took 19 s of CPU, and the plans were not used."""
@@ -252,6 +255,7 @@ def test_greedys_plans_of_stages_are_compared_only_if_a_stage_is_taken(monkeypat
     assert len(seen) == compared
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 4])
 def test_greedys_plans_of_earlier_turns_are_those_that_it_goes_back_to(seed):
     """They are noted when the turn ends, with parts that the later ones use again."""

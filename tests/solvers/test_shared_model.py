@@ -8,6 +8,8 @@ from collections import Counter
 from dataclasses import replace
 from functools import partial
 
+import pytest
+
 from gpuplan.models.plan.solution import DesiredState, SolveStatus
 from gpuplan.models.policy.policy import Disruption, PriorityOrder, PriorityPolicy
 from gpuplan.planner.problem_builder import build_problem
@@ -56,6 +58,7 @@ def answered(problem, snapshot, check, part):
     return finding.found, relaxed.proven
 
 
+@pytest.mark.slow
 def test_part_of_the_whole_model_is_as_good_as_the_stages_own():
     tally = Counter()
     for snapshot, policy in worlds():

@@ -115,6 +115,7 @@ def test_a_library_that_breaks_here_is_asked_again_apart(monkeypatch, asked_apar
     assert (solution.solver, solution.objective) == ("milp", OPTIMUM)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("solvers", [(), ("milp",)])
 def test_a_question_is_answered_here_as_well_as_apart(seed, solvers):

@@ -40,6 +40,7 @@ def gone_within(pid, seconds):
     return not alive(pid)
 
 
+@pytest.mark.slow
 def test_reports_come_in_order_and_the_result_last():
     outcome, told = heard(f"{doubles}:count_to", 5)
 
@@ -47,6 +48,7 @@ def test_reports_come_in_order_and_the_result_last():
     assert (outcome.last, outcome.killed, outcome.failure) == ("done", False, "")
 
 
+@pytest.mark.slow
 def test_a_large_report_does_not_block_the_parent():
     outcome, _ = heard(f"{doubles}:a_lot_of", 30_000_000)
 
@@ -61,6 +63,7 @@ def test_whatever_a_killed_child_started_is_killed_with_it():
     assert gone_within(told[0], 10)
 
 
+@pytest.mark.slow
 def test_a_listener_that_raises_ends_the_child():
     pids = []
 
@@ -75,6 +78,7 @@ def test_a_listener_that_raises_ends_the_child():
     assert gone_within(pids[0], 10)
 
 
+@pytest.mark.slow
 def test_one_server_forks_a_child_for_each_question():
     with kept_server():
         (one, _), (other, _), (_, counted) = (
@@ -88,6 +92,7 @@ def test_one_server_forks_a_child_for_each_question():
     assert gone_within(one.last.parent, 10)
 
 
+@pytest.mark.slow
 def test_after_a_child_that_failed_comes_a_new_server():
     with kept_server():
         failed, _ = heard(f"{doubles}:end_at_once")
@@ -97,6 +102,7 @@ def test_after_a_child_that_failed_comes_a_new_server():
     assert outcome == ChildOutcome("done")
 
 
+@pytest.mark.slow
 def test_a_child_that_was_stopped_leaves_its_server_to_the_next():
     def stop(message):
         if message is not None:
@@ -117,6 +123,7 @@ def test_a_child_that_was_stopped_leaves_its_server_to_the_next():
     assert after.last.parent == before.last.parent
 
 
+@pytest.mark.slow
 def test_a_server_loads_what_later_children_need():
     with kept_server():
         load_ahead(f"{doubles}:missing", 1)
@@ -132,6 +139,7 @@ def test_a_server_loads_what_later_children_need():
     assert other.last.parent == again.last.parent
 
 
+@pytest.mark.slow
 def test_a_new_server_makes_the_calls_of_the_one_before():
     with kept_server():
         load_ahead(f"{doubles}:hold", "first")
@@ -142,6 +150,7 @@ def test_a_new_server_makes_the_calls_of_the_one_before():
     assert held.last == ["first"]
 
 
+@pytest.mark.slow
 def test_a_question_that_came_too_late_leaves_the_loading_server_to_the_next():
     with kept_server():
         before, _ = heard(f"{doubles}:ids_of_process")
@@ -154,6 +163,7 @@ def test_a_question_that_came_too_late_leaves_the_loading_server_to_the_next():
     assert told_after == [after.last]
 
 
+@pytest.mark.slow
 def test_a_server_that_came_back_may_be_late_again():
     with kept_server():
         before, _ = heard(f"{doubles}:ids_of_process")
@@ -166,6 +176,7 @@ def test_a_server_that_came_back_may_be_late_again():
     assert after.last.parent == before.last.parent
 
 
+@pytest.mark.slow
 def test_a_server_that_hangs_is_given_up_the_second_time():
     with kept_server():
         before, _ = heard(f"{doubles}:ids_of_process")
@@ -184,12 +195,14 @@ def test_nothing_is_loaded_ahead_where_no_server_is_kept(monkeypatch):
     load_ahead("colorsys:rgb_to_hls")
 
 
+@pytest.mark.slow
 def test_an_entry_point_that_does_not_exist_is_a_failure():
     outcome, _ = heard(f"{doubles}:missing")
 
     assert "missing" in outcome.failure
 
 
+@pytest.mark.slow
 def test_a_child_is_in_the_session_of_its_parent():
     """Linux shares processors between sessions first: in one of its own, its `nice` would not count."""
     outcome, _ = heard(f"{doubles}:ids_of_process")
@@ -198,6 +211,7 @@ def test_a_child_is_in_the_session_of_its_parent():
     assert outcome.last.group != os.getpgid(0)
 
 
+@pytest.mark.slow
 def test_an_interruption_of_all_processes_leaves_the_child_at_work():
     """Ctrl-C goes to the whole foreground group; it is the parent's to decide."""
     outcome, _ = heard(f"{doubles}:interrupt_own_group")
@@ -205,6 +219,7 @@ def test_an_interruption_of_all_processes_leaves_the_child_at_work():
     assert outcome.last == "still here"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere its timer ends it in time")
 def test_a_child_does_not_outlive_a_parent_that_was_killed():
     script = textwrap.dedent(f"""
@@ -252,6 +267,7 @@ def test_what_cannot_be_asked_leaves_no_child(monkeypatch):
     child.stdout.close()
 
 
+@pytest.mark.slow
 def test_question_that_the_server_reads_too_late_is_no_failure():
     """Its time was over while libraries were loading; the server serves the next question."""
     with kept_server():

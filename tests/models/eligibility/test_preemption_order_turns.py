@@ -54,6 +54,7 @@ def outcome(job, rules, queues=None, **rival):
     return {each.job for each in plan.placements} == {"short"}, not swapped.violations
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solvers", [(), ("milp",)], ids=["greedy", "exact"])
 @pytest.mark.parametrize(("preemptions", "minutes"), [(0, 0), (1, 6), (2, 18), (5, 186)])
 def test_a_job_that_was_stopped_runs_twice_as_long_before_it_is_stopped_for_an_equal_again(
@@ -89,6 +90,7 @@ def test_a_job_that_has_starved_is_not_stopped_for_an_equal():
     assert outcome(runs(HOUR, waited=7 * DAY), never)[1] is True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solvers", [(), ("milp",)], ids=["greedy", "exact"])
 @pytest.mark.parametrize(
     ("queue", "nominal", "stopped"), [("b", 8, False), ("a", 8, True), ("b", None, True)]
@@ -148,6 +150,7 @@ def test_a_resize_does_not_change_how_long_a_running_job_has_waited():
     assert unserved_seconds(resized, NOW) == 7 * 3600
 
 
+@pytest.mark.slow
 def test_jobs_of_which_each_becomes_worth_more_while_it_waits_stop_each_other_a_few_times_only():
     """Whichever waits is on the critical path, and a stop costs nothing: each epoch could have one."""
     rules = Policy.model_validate(

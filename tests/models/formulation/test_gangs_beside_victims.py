@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from gpuplan.models.affinity import LocalityPreference
 from gpuplan.models.cluster import Level
 from gpuplan.models.formulation import formulate
@@ -48,6 +50,7 @@ def world(seed):
     return build.snapshot(nodes=nodes, queues=queues, jobs=jobs)
 
 
+@pytest.mark.slow
 def test_legal_plans_satisfy_all_rows():
     narrower = 0
     for seed in range(30):

@@ -75,6 +75,7 @@ def test_what_began_within_a_look_has_not_lasted():
     assert now.hot_for(90) == 20
 
 
+@pytest.mark.slow
 @given(SAMPLES.filter(lambda found: len(found) > 1), st.data(), st.integers(70, 100))
 def test_two_looks_that_meet_find_what_one_long_look_finds(samples, data, threshold):
     cut = data.draw(st.integers(0, len(samples) - 1))

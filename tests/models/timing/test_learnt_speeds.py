@@ -125,6 +125,7 @@ def error(speeds, measured):
     return sum(weight * (scale * ratio - 1) ** 2 for ratio, weight in ratios)
 
 
+@pytest.mark.slow
 @given(measurements(), st.integers(2, 99), st.randoms(use_true_random=False))
 def test_no_other_concave_table_is_nearer_to_what_was_measured(measured, most, draw):
     table = fit_speeds(measured, max(most, *measured))

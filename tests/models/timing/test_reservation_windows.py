@@ -127,6 +127,7 @@ def test_chosen_nodes_are_of_the_kind_that_is_asked_for():
     assert of_kind(node_selector={"a": "b"}) == ["n2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(60))
 def test_every_span_within_reach_of_a_job_is_a_window(seed):
     instance = time_strategies.instance(seed)

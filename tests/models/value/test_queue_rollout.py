@@ -243,6 +243,7 @@ def cost_of(snapshot, starts):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 2, 4, 6, 7, 8, 9, 10, 11, 16, 22, 23])
 def test_no_list_is_better_than_the_best_found(seed):
     snapshot = tiny(seed)

@@ -224,6 +224,7 @@ def within_quotas(snapshot, held):
     return exceeded
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("models", [1, 2])
 @pytest.mark.parametrize("seed", range(30))
 def test_schedules_keep_quotas_and_what_starts_in_them_does_start(seed, models):
@@ -269,6 +270,7 @@ def test_lower_jobs_change_nothing_for_those_of_the_highest_priority(seed):
         }
 
 
+@pytest.mark.slow
 def test_the_random_worlds_have_later_starts():
     """Otherwise the two tests above would test nothing."""
     worlds = [crowded(seed, models=models, priorities=3) for seed in range(30) for models in (1, 2)]

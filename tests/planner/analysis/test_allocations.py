@@ -84,11 +84,13 @@ def assert_counted(holdings, snapshot, placements):
     assert Counter({name: len(there) for name, there in holdings.there.items()}) == on_nodes
 
 
+@pytest.mark.slow
 @given(snapshots())
 def test_holdings_are_those_of_the_running_jobs(snapshot):
     assert_counted(allocations_of(snapshot), snapshot, snapshot.running_placements)
 
 
+@pytest.mark.slow
 @given(snapshots(), snapshots())
 @settings(max_examples=examples(200))
 def test_counting_on_from_another_snapshot_finds_the_same(last, live):
@@ -108,6 +110,7 @@ def test_nothing_is_counted_on_from_what_was_not_counted():
     assert Allocations not in snapshot.derived
 
 
+@pytest.mark.slow
 @given(snapshots(), st.data())
 def test_a_plan_leaves_what_its_placements_hold(snapshot, data):
     stays = data.draw(st.sets(st.sampled_from([*"abcdef"])))

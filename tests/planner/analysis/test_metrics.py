@@ -180,6 +180,7 @@ def test_nodes_that_come_and_go_count_in_the_figures_after():
     assert found.jobs == JobCounts(running=1, started=1, waiting=1, preempted=1)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(100))
 @given(st.data())
 def test_ratios_are_those_of_the_placements_and_starts_only_add(data):

@@ -12,6 +12,7 @@ from tests.support.builders.build import NOW
 from tests.support.samples.all_actions import CHANGES, WORLD
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shown", range(len(CHANGES) + 1))
 def test_it_is_as_the_cluster_is_once_they_have_landed(tmp_path, shown):
     with SimulatedCluster.create(tmp_path / "cluster.db", WORLD) as cluster:

@@ -138,6 +138,7 @@ INTERFERENCES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("done", "interfere", "failing", "why"), INTERFERENCES)
 def test_a_change_that_fails_ends_the_run_and_says_what_is_done_and_what_is_not(
     live, log, done, interfere, failing, why
@@ -160,6 +161,7 @@ def test_a_change_that_fails_ends_the_run_and_says_what_is_done_and_what_is_not(
     assert log.records()[-1].detail == f"failed: {done} of 14 done"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", range(1, 14))
 @pytest.mark.parametrize("mode", list(Drift))
 def test_a_plan_stopped_anywhere_is_gone_on_with_to_the_same_end(live, log, count, mode):

@@ -88,6 +88,7 @@ def plan_of_all_kinds(draw):
     return with_id(plan.model_copy(update={"policy": plan.policy.model_copy(update={"apply": rules})}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_whatever_fails_the_cluster_ends_as_planned(chunk, tmp_path):
     (tmp_path / "whole").mkdir()

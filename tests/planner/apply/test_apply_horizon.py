@@ -121,5 +121,6 @@ def test_a_random_world_is_after_an_apply_as_its_plan_says(seed):
         assert not list(inconsistencies(live.snapshot()))
 
 
+@pytest.mark.slow
 def test_most_random_worlds_make_sense():
     assert sum(_sound(seed) is not None for seed in range(60)) > 30

@@ -75,6 +75,7 @@ def test_a_plan_that_stops_borrowers_cut_after_every_step_comes_to_its_end(tmp_p
     assert_cuts_do_no_harm(reclaiming(), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_plan_of_all_kinds_of_changes_cut_after_every_step_comes_to_its_end(tmp_path):
     assert_cuts_do_no_harm(OF_ALL_KINDS, tmp_path)
 

@@ -119,6 +119,7 @@ def test_a_log_with_any_byte_changed_is_refused(sound, data):
     assert caught.value.exit_code == 23
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(150))
 @given(data=st.data())
 def test_a_log_with_any_byte_put_in_is_refused(sound, data):
@@ -211,6 +212,7 @@ def test_another_major_version_is_refused(tmp_path, sound):
         verify_log(path)
 
 
+@pytest.mark.slow
 def test_a_last_line_cut_anywhere_is_told_apart_and_replaced_by_a_record_of_it(tmp_path, sound):
     content = sound.read_bytes()
     last = content.rindex(b"\n", 0, -1) + 1
@@ -234,6 +236,7 @@ def test_a_cut_first_line_is_recovered_too(tmp_path, sound):
     assert [record.kind for record in reopen(path)] == [AuditKind.RECOVERED, AuditKind.INTENT]
 
 
+@pytest.mark.slow
 def test_a_recovery_that_is_cut_itself_is_recovered(tmp_path, sound):
     content = sound.read_bytes()[:-30]
     path = tmp_path / "audit.jsonl"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import pytest
+
 from gpuplan.models.cluster import Gpu
 from gpuplan.models.placement import GpuShare
 from gpuplan.planner.apply.plan_view import hold_the_same_but_for_gpu_indices, with_expected_gpus
@@ -102,6 +104,7 @@ def shuffled(live, draw):
     return live.model_copy(update={"jobs": jobs}).canonical()
 
 
+@pytest.mark.slow
 def test_a_cluster_with_shuffled_gpus_is_seen_as_if_they_were_not():
     seen = Counter()
     for seed in range(300):

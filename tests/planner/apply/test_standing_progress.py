@@ -46,6 +46,7 @@ def test_what_is_done_is_what_shows(count):
     assert {change.type for change in CHANGES[count:] if change.id in done} <= {"drain"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", range(len(CHANGES) + 1))
 def test_the_rest_of_a_legal_plan_is_legal_wherever_it_stopped(count):
     policy = Policy(disruption=Disruption(migrate=True))

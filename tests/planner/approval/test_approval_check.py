@@ -110,6 +110,7 @@ def test_without_a_known_planner_no_approver_is_left_out():
     assert [each.refusal for each in state.signatures] == [""]
 
 
+@pytest.mark.slow
 def test_exactly_the_sets_with_enough_approvers_pass():
     """200 random piles of signatures against a count by hand."""
     draw, good = random.Random(17), {1: "ann", 2: "bob", 6: "fay", 7: "bob"}

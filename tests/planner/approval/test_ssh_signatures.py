@@ -94,6 +94,7 @@ def test_what_openssh_signs_is_accepted_here(tmp_path, digest):
     assert listed.split()[1] == fingerprint(key)
 
 
+@pytest.mark.slow
 @needs_ssh_keygen
 def test_signatures_for_another_purpose_or_by_another_type_of_key_are_told_apart(tmp_path):
     for kind in ("ed25519", "rsa"):
@@ -109,6 +110,7 @@ def test_signatures_for_another_purpose_or_by_another_type_of_key_are_told_apart
         read_private_key(tmp_path / "rsa", lambda _: None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [PrivateFormat.OpenSSH, PrivateFormat.PKCS8])
 @pytest.mark.parametrize("passphrase", [None, "open sesame"])
 def test_private_keys_are_read_in_both_formats_also_encrypted(tmp_path, form, passphrase):

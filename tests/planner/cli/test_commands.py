@@ -74,6 +74,7 @@ def test_all_problems_of_a_document_are_shown_with_exit_code_24(gpuplan, tmp_pat
     assert shown.err.endswith("problems in the input; nothing was done.\n")
 
 
+@pytest.mark.slow
 def test_plan_prints_saves_and_reports(gpuplan, quickstart, tmp_path):
     shown = gpuplan("plan", quickstart, "-o", "plan.json", "--report", "plan.html")
 
@@ -164,6 +165,7 @@ def test_a_plan_may_be_written_and_read_compressed(gpuplan, quickstart):
     assert gpuplan("explain", "plan.json.gz", "train-ranker").code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["plan.json", "x.plan", "x.yaml", "plan.gz"])
 @pytest.mark.parametrize("dense", [False, True])
 def test_a_plan_file_is_known_by_its_content(gpuplan, quickstart, tmp_path, name, dense):

@@ -113,6 +113,7 @@ def test_sixty_columns_are_enough(stderr_of):
     assert blank(opened.text)
 
 
+@pytest.mark.slow
 def test_the_clock_ticks_on_without_milestones(stderr_of):
     with terminal() as opened, stderr_of(opened), live_view("planning", 10.0) as tell:
         tell(MILESTONES[3])

@@ -26,6 +26,7 @@ def modes(folder):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lax_umask")
 def test_all_that_a_cluster_and_its_plans_leave_is_private(gpuplan, quickstart, tmp_path):
     state = "deep/.gpuplan"

@@ -28,6 +28,7 @@ HOSTILE = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_names_are_only_text(tmp_path, name):
     folder = tmp_path / "records"

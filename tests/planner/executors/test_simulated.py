@@ -363,6 +363,7 @@ def test_a_file_that_is_no_cluster_of_this_version_is_refused(tmp_path, make, fo
         SimulatedCluster(tmp_path / "c.db")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",
     [

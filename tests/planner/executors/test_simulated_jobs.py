@@ -322,6 +322,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("refused", "why"), REFUSED)
 def test_a_change_of_a_job_that_cannot_be_is_refused_and_changes_nothing(live, refused, why):
     with pytest.raises(ExecutionError) as caught:

@@ -192,6 +192,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("refused", "why"), REFUSED)
 def test_a_change_of_a_node_that_cannot_be_is_refused_and_changes_nothing(live, refused, why):
     with pytest.raises(ExecutionError) as caught:

@@ -15,6 +15,7 @@ from gpuplan.planner.io.search_log import read_search
 from tests.support.builders.search_log_builders import ASKED
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_it_leaves_whole_lines(tmp_path):
     path = tmp_path / "search.jsonl"
     script = (

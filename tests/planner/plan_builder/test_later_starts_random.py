@@ -133,6 +133,7 @@ def test_the_plan_agrees_with_itself_and_every_view_of_it_fits(seed):
     assert "None" not in plan_report(plan)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_what_is_said_of_each_job_is_true_of_it(seed):
     plan = a_plan(random.Random(seed))

@@ -156,6 +156,7 @@ def test_a_new_node_without_jobs_is_for_the_least_that_its_pool_keeps():
     assert reason(plan, "scale_up/p-1").text == "pool p keeps at least 1 node; costs 2.00/h"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(8))
 def test_what_the_lines_say_of_disruption_adds_up_to_the_terms_of_the_objective(number):
     instance = instances.everything(number)

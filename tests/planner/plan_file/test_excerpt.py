@@ -63,6 +63,7 @@ def test_jobs_with_places_are_explained_without_the_others(tmp_path):
     assert explained == {placement.job for placement in plan.placements}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["quickstart", "deadline-against-price", "elastic-resize", "starving-gang", "hot-gpu", "mig-repack"],

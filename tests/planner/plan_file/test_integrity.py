@@ -306,6 +306,7 @@ def test_a_plan_with_everything_contradicts_nothing():
     assert list(contradictions(BUSY)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forge", BUSY_FORGERIES, ids=lambda forge: forge.__name__)
 def test_no_part_of_a_plan_with_everything_can_be_changed_alone(tmp_path, forge):
     document = json.loads(json.dumps(plan_document(BUSY)))

@@ -57,6 +57,7 @@ def assert_texts(plan):
         assert job.canonical_text == canonical_json(job.document())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "seed"), list(itertools.product(KINDS, range(4))))
 def test_texts_id_and_file_are_those_of_the_document(kind, seed):
     instance = kind(seed)
@@ -147,6 +148,7 @@ def test_whatever_is_said_of_a_job_that_waits_is_in_its_text(said):
     assert_texts(PLAN.model_copy(update={"waiting": (Waiting(job="a", reason=WORDS, **said),)}))
 
 
+@pytest.mark.slow
 def test_a_list_longer_than_a_piece_is_hashed_whole():
     jobs = [build.job(f"j{number}", gpus=1, held=True) for number in range(2500)]
     plan = drafted(build.snapshot(jobs=jobs), policy=Policy())

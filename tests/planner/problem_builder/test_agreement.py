@@ -61,6 +61,7 @@ def refused(snapshot, policy, job, node, added):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", MADE)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_job_may_go_just_where_no_filter_keeps_it_away(make, seed):
@@ -90,6 +91,7 @@ def test_a_job_may_go_just_where_no_filter_keeps_it_away(make, seed):
             assert allowed.get(job.name, set()) - here == welcome, job.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", WITH_TIME)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_stopping_and_shrinking_are_legal_and_worth_what_the_question_says(make, seed):
@@ -113,6 +115,7 @@ def test_stopping_and_shrinking_are_legal_and_worth_what_the_question_says(make,
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", WITH_TIME)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_giving_back_and_adding_nodes_is_legal_and_worth_what_the_question_says(make, seed):
@@ -165,6 +168,7 @@ def worth(problem, snapshot, target):
 SEPARATE = ("interference", "locality", "repartition", "nodes")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", WITH_TIME)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_starts_moves_and_growth_are_worth_what_the_question_says(make, seed):
@@ -202,6 +206,7 @@ def at_one_place(instance):
                 yield problem, one, index, rules
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", WITH_TIME)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_replica_has_room_just_where_its_amounts_are_free(make, seed):
@@ -222,6 +227,7 @@ def test_a_replica_has_room_just_where_its_amounts_are_free(make, seed):
         assert bool(short - {POWER}) == (Rule.CPU_MEMORY in rules)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", WITH_TIME)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_replica_is_kept_away_only_by_jobs_in_its_domain(make, seed):
@@ -247,6 +253,7 @@ def shares_a_gpu(snapshot, name, placed):
     return any((each.node, index) in held for each in placed.replicas for index in each.shared_gpus)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", WITH_TIME)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_job_may_follow_just_those_of_its_rank_and_below(make, seed):
@@ -271,6 +278,7 @@ def test_a_job_may_follow_just_those_of_its_rank_and_below(make, seed):
                     assert kept_out or not (outranked and shares_a_gpu(snapshot, incumbent.job, placed))
 
 
+@pytest.mark.slow
 def test_the_instances_have_something_of_everything_in_them():
     problems = [build_problem(one.snapshot, one.policy) for make in MADE for one in map(make, SEEDS)]
     incumbents = [one for problem in problems for one in problem.incumbents]

@@ -65,6 +65,7 @@ def by_itself(snapshot, job):
     return not job.co_start and not any(each.job in waiting for each in job.depends_on)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", MADE)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_job_may_start_just_where_and_when_no_rule_of_time_keeps_it_away(make, seed):
@@ -79,6 +80,7 @@ def test_a_job_may_start_just_where_and_when_no_rule_of_time_keeps_it_away(make,
         assert offered(problem, classes.get(job.name)) == allowed, job.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", MADE)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_stopped_job_may_resume_just_where_and_when_no_rule_of_time_keeps_it_away(make, seed):

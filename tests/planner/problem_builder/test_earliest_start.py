@@ -251,6 +251,7 @@ def test_jobs_tied_to_others_are_classes_of_their_own():
     assert [one.jobs for one in problem.classes] == [("a", "c"), ("b",), ("d",)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(60))
 def test_tied_classes_have_one_job_and_predecessors_that_are_in_the_question(seed):
     instance = time_strategies.instance(seed)

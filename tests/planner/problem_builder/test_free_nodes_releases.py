@@ -65,6 +65,7 @@ def test_what_is_promised_more_than_once_comes_back_as_it_was_counted():
     assert back.amounts[0] == 2500
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [instances.everything, instances.everything_mixed])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_after_all_returns_a_node_is_as_if_no_ending_job_had_run(make, seed):
@@ -103,6 +104,7 @@ def test_after_all_returns_a_node_is_as_if_no_ending_job_had_run(make, seed):
         assert [back.slot for back in node.releases] == sorted(back.slot for back in node.releases)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [instances.everything, instances.everything_mixed])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_after_all_returns_queues_and_racks_hold_what_goes_on(make, seed):

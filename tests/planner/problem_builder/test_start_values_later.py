@@ -77,6 +77,7 @@ class Told:
         return self.start_value.misses_hard_deadline(job, start=self.slots.edges[slot], seconds=seconds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", MADE)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_starts_are_offered_where_and_when_they_may_be_and_for_what_they_are_worth(make, seed):
@@ -116,6 +117,7 @@ def test_starts_are_offered_where_and_when_they_may_be_and_for_what_they_are_wor
             assert option.groups or any(points is not None for points in option.later)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_option_of_a_job_without_time_of_its_own_is_left_out(seed):
     told = Told(time_strategies.instance(seed))
@@ -138,6 +140,7 @@ def test_no_option_of_a_job_without_time_of_its_own_is_left_out(seed):
                 assert offered[job.name].earliest <= min(open_in)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_runs_is_worth_what_is_left_of_it(seed):
     told = Told(time_strategies.instance(seed))
@@ -190,6 +193,7 @@ def reversed_everywhere(snapshot, seed):
     return snapshot.model_copy(update={"cluster": cluster, **lists})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_order_of_lists_changes_nothing(seed):
     instance = time_strategies.instance(seed)
@@ -199,6 +203,7 @@ def test_the_order_of_lists_changes_nothing(seed):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_with_one_slot_only_jobs_that_may_start_now_are_in_the_problem(seed):
     instance = time_strategies.instance(seed, slots=1)

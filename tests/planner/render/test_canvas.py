@@ -52,10 +52,12 @@ def test_text_stays_text_and_is_escaped():
     assert 'aria-label="What it &lt;shows&gt;"' in svg
 
 
+@pytest.mark.slow
 def test_the_same_figure_is_the_same_drawing():
     assert drawn() == drawn()
 
 
+@pytest.mark.slow
 def test_a_drawing_is_as_wide_as_a_telephone():
     width = float(re.search(r'viewBox="0 0 ([\d.]+) ', drawn())[1])
 

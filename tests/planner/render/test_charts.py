@@ -91,6 +91,7 @@ def test_of_nothing_nothing_is_drawn():
 SEARCH = SearchRecord(ASKED, MILESTONES, ENDED, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
 def test_the_same_search_is_the_same_picture(kind, magic):
     first, second = gap_chart(SEARCH, kind), gap_chart(SEARCH, kind)
@@ -99,12 +100,14 @@ def test_the_same_search_is_the_same_picture(kind, magic):
     assert first.startswith(magic)
 
 
+@pytest.mark.slow
 def test_another_gap_is_another_picture():
     other = replace(SEARCH, finished=ENDED.model_copy(update={"gap": 0.0}))
 
     assert gap_chart(SEARCH, "svg") != gap_chart(other, "svg")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changed",
     [
@@ -155,6 +158,7 @@ def drawn_lines(*lines, **more):
     return over_time_svg(lines, "k", label="Use", **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("unit", "words"),
     [
@@ -225,6 +229,7 @@ def test_words_tell_mean_percentiles_and_lower_bounds():
     assert 'aria-label="Wait. a: mean ≥ 10m' in drawn_spreads(WaitDistribution("a", found))
 
 
+@pytest.mark.slow
 @example(3.4, 1.0)  # Between two ticks that are far apart.
 @settings(max_examples=25)
 @given(st.floats(0, 3e7), st.floats(1, 1000))

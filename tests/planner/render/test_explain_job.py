@@ -278,6 +278,7 @@ def test_how_a_job_scales_and_where_that_is_known_from():
     assert lines(plan, "own-8")["scales"] == "speed 1, 2.5 with 1, 4 replicas, as declared"
 
 
+@pytest.mark.slow
 def test_what_is_held_for_a_job_that_starves_and_beside_it():
     """A node of eight GPUs, busy for an hour: six are held for one job, and two are left for the next."""
     jobs = [

@@ -408,6 +408,7 @@ def test_a_snapshot_of_another_cluster_is_refused(site):
         applied_by_log(ALL, snapshot(nodes=[node("other")]), there.log)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["slurm/node", "gpuplan/local"])
 @pytest.mark.parametrize("seconds", [-1, 0])
 def test_a_snapshot_from_before_the_apply_is_refused_where_the_clock_is_that_of_the_log(site, label, seconds):

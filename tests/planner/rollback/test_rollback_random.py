@@ -112,6 +112,7 @@ def test_a_rollback_can_be_rolled_back(world):
         assert_undone(back, forth, before=between, between=undone, after=live.snapshot())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_an_apply_that_failed_or_was_killed_is_undone(seed, tmp_path):
     draw = random.Random(seed)

@@ -241,6 +241,7 @@ def vip(number):
     return comes(f"vip{number}", 3600 * number, 1800, priority=number)
 
 
+@pytest.mark.slow
 def test_a_job_is_preempted_no_more_often_than_the_policy_allows():
     given = trace(comes("a", 0, 6 * 3600, priority=0), *map(vip, range(1, 6)))
 
@@ -286,6 +287,7 @@ def test_worth_weighs_waiting_by_priority_and_gpus():
     assert scores.worth_wait.value == pytest.approx(4 * 1200 / (80 + 4), abs=1e-3)
 
 
+@pytest.mark.slow
 def test_made_again_it_is_the_same():
     given, policy = random_trace(5, jobs=12, hours=2)
     clock = EpochClock(1200, 2 * 3600)
@@ -341,6 +343,7 @@ def test_runs_beside_each_other_find_what_each_finds_alone():
     assert set(told) == {0, 1}
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_is_named(monkeypatch):
     impossible = replace(trace(comes("a", 0, 900)), coming=("no job",))
 

@@ -27,6 +27,7 @@ def replayed(seed):
     return trace, policy, tuple(steps(trace, policy, epochs=EPOCHS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_job_is_still_to_come_or_there_or_over_exactly_once(seed):
     trace, _, replay = replayed(seed)
@@ -48,6 +49,7 @@ def test_every_job_is_still_to_come_or_there_or_over_exactly_once(seed):
         assert sum(map(len, parts)) == len(every)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_runs_is_what_the_plan_says_and_no_gpu_is_held_twice(seed):
     for step in replayed(seed)[2]:

@@ -59,6 +59,7 @@ def pair(running, priority):
     return build.snapshot(nodes=build.cluster(1), jobs=jobs, queues=COHORT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("minutes", [0, 5])
 def test_equals_stop_an_owner_within_its_quota_no_more_often_than_the_bound_says(minutes):
     """The owner reclaims its places each time, and keeps them twice as long before the next stop."""
@@ -70,6 +71,7 @@ def test_equals_stop_an_owner_within_its_quota_no_more_often_than_the_bound_says
     assert back.count(["rival"]) <= back.count(["owner"]) + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("minutes", [0, 5])
 def test_a_higher_priority_stops_an_owner_within_its_quota_no_more_often_than_the_bound_says(minutes):
     """It may once, as before; the owner reclaims its places each time, and keeps them for longer."""

@@ -51,6 +51,7 @@ def test_nodes_that_fail_and_return_are_events():
     assert minutes(given, EpochClock(HOUR, at_events=True)) == [0, 2, 4, 6, 16]
 
 
+@pytest.mark.slow
 def test_a_node_that_comes_up_is_an_event():
     clock = EpochClock(HOUR, at_events=True)
     start = snapshot(nodes=(), jobs=[job("a", gpus=8)], pools=(pool(),))

@@ -31,6 +31,7 @@ def _plain(job, now):
     return job.model_copy(update={"expected_duration": ran + job.expected_duration})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 10, 27])
 def test_acting_and_waiting_leave_both_the_same(seed, tmp_path):
     trace, policy = random_trace(seed, jobs=0, outages=False)

@@ -94,6 +94,7 @@ mig-configs:
     assert found == {"n0": {index: Counter({"1g.10gb": 7}) for index in range(4)}, "n1": {3: None}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_counts_fit_if_and_only_if_some_places_are_legal(model):
     """Compared with all combinations of starts, for all multisets of three profiles and random other ones."""

@@ -30,6 +30,7 @@ def held_milli(jobs):
     return sum(one.request.total_gpu_milli * one.gang.maximum for one in jobs)
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(seed=seeds)
 def test_what_runs_breaks_no_rule(seed):

@@ -3,6 +3,8 @@
 import random
 from functools import cache
 
+import pytest
+
 from gpuplan.models.cluster import MigInstance
 from gpuplan.models.eligibility.free_resources import free_resources_by_node
 from gpuplan.models.mig import MEDIA_EXTENSIONS, mig_geometry
@@ -82,6 +84,7 @@ def test_a_switched_gpu_without_jobs_is_cut_at_will():
     assert found.cut(world.cluster.nodes[0], empty) == 1
 
 
+@pytest.mark.slow
 def test_no_more_replicas_find_instances_in_any_other_order():
     """The ledger takes one instance after the other; all ways to place them are the oracle."""
     seen = set()

@@ -103,6 +103,7 @@ class TestDependencies:
         assert found["a"].numbers == {"needed": 1, "possible": 0, "jobs": "c"}
         assert "failed" not in found["a"].text
 
+    @pytest.mark.slow
     def test_a_long_chain_ends_in_the_failure_of_its_first(self):
         chain = [depending(f"c{number - 1}", name=f"c{number}") for number in range(1, 3000)]
 

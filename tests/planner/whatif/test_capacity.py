@@ -54,6 +54,7 @@ def cases():
     return [(seed, case) for seed in range(110) if (case := asked(seed))]
 
 
+@pytest.mark.slow
 def test_no_mix_is_cheaper_than_the_one_found():
     tried = cases()
     grown = impossible = 0
@@ -75,6 +76,7 @@ def test_no_mix_is_cheaper_than_the_one_found():
     assert impossible >= 3
 
 
+@pytest.mark.slow
 def test_with_one_node_fewer_some_job_waits():
     checked = 0
     for seed, (world, policy, jobs, best) in cases():
@@ -178,6 +180,7 @@ def test_prices_that_points_cannot_tell_apart_prove_nothing(dear, cheap):
     assert found.hourly_cost_at_least <= 3 * cheap <= found.hourly_cost
 
 
+@pytest.mark.slow
 def test_where_points_do_not_count_nodes_fewer_may_do():
     waiting = [job(f"j{index}", gpus=1) for index in range(100)]
     dear = [priced("p", 100.0001, gpus=50, most=100), priced("q", 200.0002, gpus=100, most=100)]

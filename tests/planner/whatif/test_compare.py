@@ -31,6 +31,7 @@ def compared(world, *scenarios, policy=POLICY, engine=None, **more):
     return compare(world, policy, loaded, engine or Here(), seed=0, **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_a_scenario_without_changes_is_planned_as_plan_does(seed):
     made = instances.everything(seed)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from gpuplan.models.placement import Running
 from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy
 from gpuplan.models.policy.settings import HorizonPolicy
@@ -118,6 +120,7 @@ def test_a_plan_that_stops_a_job_where_the_base_keeps_it_counts_its_loss_once():
     assert trial.figures.lost_by_changes_points == 0
 
 
+@pytest.mark.slow
 def test_text_and_page_name_the_jobs_with_queue_and_user_and_say_what_is_worse():
     found = compared(two_racks(running("long", "n1", user="ada"), job("a", gpus=4, user="bob")), RACK_FAILS)
 

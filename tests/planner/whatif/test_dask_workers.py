@@ -46,6 +46,7 @@ def test_a_comparison_comes_out_as_on_this_machine(cluster):
     assert there.scenarios[0].differences == here.scenarios[0].differences
 
 
+@pytest.mark.slow
 def test_a_task_that_dies_takes_neither_the_worker_nor_the_others_with_it(cluster):
     tasks = [
         WorkerTask("tests.support.doubles.task_engines:die", (), 30.0),
@@ -60,6 +61,7 @@ def test_a_task_that_dies_takes_neither_the_worker_nor_the_others_with_it(cluste
     assert len(cluster.workers) == 1
 
 
+@pytest.mark.slow
 def test_a_task_that_cannot_be_begun_is_a_failure(cluster, monkeypatch):
     def refuse(_task):
         raise OSError("no space left")
@@ -72,6 +74,7 @@ def test_a_task_that_cannot_be_begun_is_a_failure(cluster, monkeypatch):
     assert outcome.failure == "failed on its Dask worker: OSError: no space left"
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_is_not_there_is_told(monkeypatch):
     monkeypatch.setattr(dask_engine, "_PATIENCE", 1)
 
@@ -82,6 +85,7 @@ def test_a_scheduler_that_is_not_there_is_told(monkeypatch):
         pass
 
 
+@pytest.mark.slow
 def test_a_scheduler_without_workers_is_told(monkeypatch):
     monkeypatch.setattr(dask_engine, "_PATIENCE", 1)
 

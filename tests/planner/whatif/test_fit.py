@@ -39,6 +39,7 @@ def asked(seed):
         return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_as_many_fit_as_trying_everything_finds(seed):
     case = asked(seed)
@@ -54,6 +55,7 @@ def test_as_many_fit_as_trying_everything_finds(seed):
         assert (found.fits, found.at_most) == (most, most)
 
 
+@pytest.mark.slow
 def test_enough_of_the_random_cases_are_small_and_some_are_of_each_kind():
     cases = [case for seed in range(SEEDS) if (case := asked(seed))]
     counts = [most for _, _, most in cases]

@@ -105,6 +105,7 @@ def test_long_paths_fit_the_width(width):
     assert width < 80 or any(line.split()[:2] == ["mode", "max_delay"] for line in lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("knobs", [["demand=1,2"], ["demand=1,2", "quota:q=2,4"]])
 def test_the_picture_is_the_same_for_the_same_figures(knobs):
     found = swept(*knobs)

@@ -14,6 +14,7 @@ from tests.support.doubles.task_engines import Failing
 from tests.support.harness.local_jobs import wait_until
 
 
+@pytest.mark.slow
 def test_a_task_that_dies_or_hangs_takes_no_other_with_it():
     tasks = [
         WorkerTask("tests.support.doubles.task_engines:die", (), 30.0),
@@ -28,6 +29,7 @@ def test_a_task_that_dies_or_hangs_takes_no_other_with_it():
     assert found[2].last == "done"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_an_abandoned_run_leaves_no_worker(tmp_path):
     pid_file = tmp_path / "pid"

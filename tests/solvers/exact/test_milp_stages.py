@@ -54,6 +54,7 @@ def test_stages_end_with_the_optimum_of_the_whole_and_claim_no_other_bound(in_st
     assert with_later >= 30
 
 
+@pytest.mark.slow
 def test_search_stopped_in_any_stage_still_answers_with_a_bound_on_the_whole(in_stages):
     for seed in range(10):
         formulation = model(seed)

@@ -158,6 +158,7 @@ def test_a_job_stopped_for_nothing_comes_back_though_nothing_is_won():
     assert ledger.disruptions[0] is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 def test_thorough_plan_is_no_worse_than_trades_one_by_one(seed):
     params = PlacementParams(greedy=GreedyParams(few_incumbents=0))

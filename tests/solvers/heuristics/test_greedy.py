@@ -200,6 +200,7 @@ def test_ledger_gives_back_exactly_what_it_took():
         assert (ledger.capacity.gpu_left == fresh.capacity.gpu_left).all()
 
 
+@pytest.mark.slow
 def test_board_kept_up_to_date_is_a_board_made_anew():
     for seed in range(40):
         draw = random.Random(seed)

@@ -64,6 +64,7 @@ def test_an_early_start_that_no_guarantee_needs_any_more_gives_its_place_back():
     assert set(in_tiers(queues, [elastic, early, other])) == {"elastic", "other"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late", [False, True])
 def test_plans_in_tiers_with_guarantees_break_no_rule(late):
     """Also when the clock leaves time for filling alone."""
@@ -81,6 +82,7 @@ def test_plans_in_tiers_with_guarantees_break_no_rule(late):
     assert checked > len(SEEDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("unions", "least"), [(1, 0), (2, 1), (64, 6), (128, 7)])
 def test_jobs_of_many_queues_take_back_what_others_borrow(unions, least):
     """Seven trees, each with a borrower: as many claims count as the limit of their unions allows."""

@@ -6,6 +6,8 @@ import random
 from collections import Counter
 from dataclasses import replace
 
+import pytest
+
 from gpuplan.models.policy.policy import PriorityOrder, PriorityPolicy
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.greedy import _BehindError, _plan, greedy, greedy_orders
@@ -32,6 +34,7 @@ def placed(ledger):
     return sorted(((each.job_class, each.sites) for each in ledger.placed.values()), key=repr)
 
 
+@pytest.mark.slow
 def test_the_best_of_all_orders_counts_although_those_that_are_behind_are_given_up():
     tally = Counter()
     for seed, problem in problems(instances.everything, 20):
@@ -76,6 +79,7 @@ def crowded(draw):
     return build_problem(build.snapshot(nodes=nodes, jobs=jobs), instances.POLICY)
 
 
+@pytest.mark.slow
 def test_a_fill_order_that_is_left_out_makes_the_same_plan():
     tally = Counter()
     for seed in range(60):

@@ -100,6 +100,7 @@ def draw_slots(seed):
     return (3, 5, 8)[seed % 3]
 
 
+@pytest.mark.slow
 def test_nothing_that_is_left_fits_anywhere():
     for seed in range(60):
         draw = random.Random(seed)

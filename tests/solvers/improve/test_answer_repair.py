@@ -7,6 +7,7 @@ import time
 from collections import Counter
 
 import numpy as np
+import pytest
 
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
@@ -72,6 +73,7 @@ def crowd(seed):
     return build.snapshot(nodes=nodes, jobs=jobs)
 
 
+@pytest.mark.slow
 def test_repaired_answers_are_legal_and_better():
     better = 0
     for seed in range(25):

@@ -85,6 +85,7 @@ def test_each_waiting_job_may_be_started_by_one_part_at_most(make, seed):
         assert all(those & wanted for jobs, those in zip(dealt, groups, strict=True) if jobs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("make", MAKERS)
 def test_parts_together_take_no_more_than_queues_have_room_for(make, seed):
@@ -125,6 +126,7 @@ def test_jobs_that_are_alike_are_dealt_out_evenly():
         assert max(dealt) - min(dealt) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("make", MAKERS)
 def test_the_question_about_a_part_has_nothing_of_the_others(make, seed):

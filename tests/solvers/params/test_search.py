@@ -114,6 +114,7 @@ def test_no_switch_breaks_a_rule_or_a_bound(group, switch):
         assert max(whole.objective, less.objective) <= min(whole.bound, less.bound)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", MAKE)
 def test_with_all_switches_off_a_plan_breaks_no_rule(group):
     params = SearchParams()

@@ -362,6 +362,7 @@ def test_deadline_that_has_passed_leaves_one_pass_with_every_promise_kept():
     assert (len(ledger.placed), missed) == (2, 0)
 
 
+@pytest.mark.slow
 def test_deadline_to_come_changes_nothing():
     for seed in range(20):
         question, aggregate = Planted(seed).answer()

@@ -55,6 +55,7 @@ def test_too_few_sites_for_so_many_jobs_are_dealt_to_none(ledger):
     assert distribute_sites(ledger, LocalityRule(), sites(0, 1, 2), 2, 2, 2) == ([], sites(0, 1, 2))
 
 
+@pytest.mark.slow
 def test_whatever_can_be_spread_is_spread():
     """As many of a domain as jobs times most: every deal keeps the spread."""
     rules = LocalityRule(spread=Level.NODE, most=2)

@@ -325,6 +325,7 @@ def test_opened_nodes_in_use_bear_the_first_names():
     assert [node.name for node in target_of(ledger, ()).added] == ["p-1"]
 
 
+@pytest.mark.slow
 def test_layouts_stay_legal_while_instances_come_and_go():
     for seed in range(60):
         instance = instances.everything(seed, features=("mig",), share=1.0)

@@ -289,6 +289,7 @@ def test_rollback_restores_every_slot():
         assert state(ledger) == before, seed
 
 
+@pytest.mark.slow
 def test_room_for_whole_gpus_is_what_can_be_booked_there():
     compared = 0
     for seed in range(120):

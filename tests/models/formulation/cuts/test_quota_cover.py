@@ -59,6 +59,7 @@ def views_of(problem):
     return victim_views(victims, FormulationParams().max_claim_unions)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", MISLEADING)
 def test_answer_that_quotas_beside_victims_rule_out_is_mended(seed):
     """Without these rows the answer is worth more than any plan, and loses jobs when it is placed."""
@@ -75,6 +76,7 @@ def test_answer_that_quotas_beside_victims_rule_out_is_mended(seed):
     assert not verify_target(snapshot, Policy(), target_of(placed, snapshot.running_placements)).violations
 
 
+@pytest.mark.slow
 def test_no_plan_breaks_a_row_that_was_added():
     """The plan of greedy and the placed answer for which rows were added, both of them with victims."""
     tally = Counter()
@@ -99,6 +101,7 @@ def test_no_plan_breaks_a_row_that_was_added():
     assert tally["tight"] >= 10, tally
 
 
+@pytest.mark.slow
 def test_rows_are_broken_where_usage_up_the_tree_exceeds_a_limit():
     """Usage beside a set of victims is counted again by `QueueBudget.usage_up_the_tree`."""
     _, problem, x, formulation = case(13)

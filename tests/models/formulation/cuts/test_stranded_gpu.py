@@ -100,6 +100,7 @@ def test_gpus_in_use_by_others_are_not_usable():
 SIZES = st.lists(st.tuples(st.integers(0, 4), st.integers(1, 40)), min_size=2, max_size=4, unique=True)
 
 
+@pytest.mark.slow
 @given(SIZES, st.integers(1, 8), st.integers(1, 48))
 @example([(4, 5), (0, 3), (1, 2)], 8, 10)  # one job is heavy
 @example([(4, 4), (2, 2)], 8, 8)  # no job is

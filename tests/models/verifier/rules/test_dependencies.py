@@ -1,5 +1,6 @@
 """What has to happen before a job starts: to other jobs, to its data, on the calendar, to its group."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -253,6 +254,7 @@ def test_groups_are_told_apart():
 # --- whatever the kinds ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(list(DependencyKind)), min_size=1, max_size=3), st.data())
 def test_a_later_start_never_misses_what_an_earlier_one_met(kinds, data):
     names = ["x", "y", "z"]

@@ -1,5 +1,7 @@
 import random
 
+import pytest
+
 from gpuplan.models.cluster import Gpu, MigInstance, NodeGpus
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.policy.policy import MigPolicy, Policy
@@ -285,6 +287,7 @@ def use(spots):
     return judge_on(mig_node(), jobs, *placements)
 
 
+@pytest.mark.slow
 def test_each_of_the_722_legal_sets_of_a_gpu_of_seven_slices_may_be_created_and_used():
     legal = legal_sets()
 
@@ -292,6 +295,7 @@ def test_each_of_the_722_legal_sets_of_a_gpu_of_seven_slices_may_be_created_and_
     assert [spots for spots in legal if use(spots)] == []
 
 
+@pytest.mark.slow
 def test_sets_that_overlap_may_not():
     draw = random.Random(0)
     sets = [draw.sample(SPOTS, draw.randint(2, 5)) for _ in range(400)]

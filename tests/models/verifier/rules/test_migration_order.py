@@ -1,6 +1,8 @@
 import random
 from itertools import permutations
 
+import pytest
+
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.policy.policy import Disruption, MigPolicy, Policy
 from tests.support.builders.build import job, node, placement, replica, snapshot
@@ -393,6 +395,7 @@ def some_order_works(old, new):
     return False
 
 
+@pytest.mark.slow
 def test_moves_of_whole_gpus_are_judged_as_trying_every_order_judges_them():
     draw, seen = random.Random(0), []
     for _ in range(150):

@@ -32,6 +32,7 @@ from tests.support.samples.apply_world import (
 )
 
 
+@pytest.mark.slow
 def test_thirty_preemptions_with_a_minute_of_grace_end_within_ninety_seconds(on, log):
     plan = under(swaps(30), parallel=30)
     cluster = on(plan, lasts=grace)
@@ -42,6 +43,7 @@ def test_thirty_preemptions_with_a_minute_of_grace_end_within_ninety_seconds(on,
     assert GRACE < cluster.clock.now() <= 90
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parallel", [1, 4, 10])
 def test_no_more_actions_are_under_way_than_the_policy_allows(on, log, parallel):
     plan = under(swaps(12), parallel=parallel)

@@ -53,6 +53,7 @@ def kill_after(seconds, cluster, log, plan):
     del cluster.clock.sleep
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shows_early", [False, True])
 @pytest.mark.parametrize("drift_mode", Drift)
 @pytest.mark.parametrize("plan", [swaps(2), all_actions.PLAN], ids=["swaps", "all kinds"])

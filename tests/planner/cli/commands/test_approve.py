@@ -182,6 +182,7 @@ def test_an_applied_plan_needs_no_approval_to_say_so(gpuplan_here, tmp_path):
     assert "already applied" in gpuplan_here(*APPLY).out
 
 
+@pytest.mark.slow
 def test_a_run_waits_for_what_the_policy_in_force_reserves(gpuplan_here, quickstart, tmp_path):
     run = ("run", quickstart, "--executor", "simulated", "--apply", "--epochs", "1", "--solver", "greedy")
     assert gpuplan_here(*run).code == 0

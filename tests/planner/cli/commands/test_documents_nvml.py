@@ -58,6 +58,7 @@ def test_standard_output_is_the_snapshot_alone(gpuplan, machine):
     assert "it did nothing for 0.05 s" in ran.err
 
 
+@pytest.mark.slow
 def test_a_command_in_a_process_of_its_own_sees_the_same_machine(machine, tmp_path):
     machine.set(2, rows_failed=1)
     machine.add_process(1, os.getpid())

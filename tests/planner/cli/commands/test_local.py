@@ -74,6 +74,7 @@ def test_a_run_applies_what_it_plans(gpuplan, machine, quickstart):
     gpuplan("local", "cancel", "a", "--state", "queue")
 
 
+@pytest.mark.slow
 def test_at_eighty_columns_a_list_is_whole(gpuplan, machine, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     gpuplan("local", "submit", "-J", "training", "-G", 3, "--", "sleep", "60")

@@ -70,6 +70,7 @@ def test_a_snapshot_and_the_log_are_enough(gpuplan):
     assert by_log["plan_id"] == by_cluster["plan_id"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("applied")
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),

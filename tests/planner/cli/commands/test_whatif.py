@@ -192,6 +192,7 @@ def test_sweeps_that_make_no_sense_are_refused(gpuplan, quickstart, arguments, c
     assert gpuplan("sweep", quickstart, *arguments).code == code
 
 
+@pytest.mark.slow
 def test_the_schema_of_a_scenario_is_printed(gpuplan):
     assert json.loads(gpuplan("schema", "scenario").out)["title"] == "gpuplan scenario"
 

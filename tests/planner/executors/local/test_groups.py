@@ -38,6 +38,7 @@ def submit_pair(jobs, log):
         jobs.submit(name, f"echo {name} >> {log}; {SLEEP}", gpus=2, co_start="pair")
 
 
+@pytest.mark.slow
 def test_a_pair_starts_together(jobs, tmp_path):
     submit_pair(jobs, tmp_path / "log")
     plan = jobs.plan()
@@ -50,6 +51,7 @@ def test_a_pair_starts_together(jobs, tmp_path):
     assert not jobs.plan().has_changes
 
 
+@pytest.mark.slow
 def test_the_one_that_runs_is_stopped_if_the_other_cannot_start(jobs, tmp_path):
     log = tmp_path / "log"
     submit_pair(jobs, log)

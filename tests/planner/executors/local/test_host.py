@@ -19,6 +19,7 @@ H100 = "GPU-5a7d0000-0000-4000-8000-%012x"
 SHOW = 'echo "$CUDA_VISIBLE_DEVICES"; '
 
 
+@pytest.mark.slow
 def test_jobs_see_exactly_the_planned_gpus(jobs):
     jobs.submit("a", SHOW + "sleep 100", gpus=2)
     jobs.submit("b", SHOW + "sleep 100")
@@ -32,6 +33,7 @@ def test_jobs_see_exactly_the_planned_gpus(jobs):
         assert jobs.output(name).strip() == ",".join(H100 % index for index in indices)
 
 
+@pytest.mark.slow
 def test_ends_are_recorded(jobs):
     jobs.submit("good", "exit 0")
     jobs.submit("bad", "exit 3")
@@ -62,6 +64,7 @@ def test_a_command_that_is_not_there_has_failed(jobs):
     assert "No such file" in jobs.output("a")
 
 
+@pytest.mark.slow
 def test_what_a_job_leaves_behind_ends_with_it(jobs, tmp_path):
     pid = tmp_path / "pid"
     orphan = f"cd /; setsid env -i /bin/bash -c 'echo $$ > {pid}; sleep 1000'"
@@ -72,6 +75,7 @@ def test_what_a_job_leaves_behind_ends_with_it(jobs, tmp_path):
     assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
 
 
+@pytest.mark.slow
 def test_a_preempted_job_is_told_stopped_and_runs_again(jobs):
     jobs.submit(
         "small",
@@ -96,6 +100,7 @@ def test_a_preempted_job_is_told_stopped_and_runs_again(jobs):
     assert jobs.record("small").attempts == 2
 
 
+@pytest.mark.slow
 def test_foreign_processes_hold_their_gpus(jobs, machine):
     machine.add_process(2, os.getpid())
     for name in "abcd":
@@ -134,6 +139,7 @@ def test_a_start_that_waits_is_taken_back(jobs, machine):
     assert jobs.host.observe(["p:start/a"])["p:start/a"].phase.value == "not_begun"
 
 
+@pytest.mark.slow
 def test_a_cancelled_job_ends(jobs):
     jobs.submit("runs")
     jobs.apply()
@@ -144,6 +150,7 @@ def test_a_cancelled_job_ends(jobs):
     assert jobs.gpus() == {}
 
 
+@pytest.mark.slow
 def test_a_job_that_fails_is_tried_again_as_often_as_it_may(jobs):
     jobs.submit("a", "echo try; exit 1", retry={"max": 1, "backoff": 0})
     jobs.apply()
@@ -182,6 +189,7 @@ def test_command_files_are_gone_once_a_job_has_ended(jobs):
     assert not list(jobs.host.queue.folder.rglob("command.json"))
 
 
+@pytest.mark.slow
 def test_a_full_disk_makes_the_queue_unreachable_and_loses_nothing(jobs, monkeypatch):
     """An apply goes on after that, since what was begun is in the queue or not at all."""
     jobs.submit("a")

@@ -80,6 +80,7 @@ def test_a_gpu_that_needs_a_reset_is_left_as_it_is(machine):
         mig.change_layout(0, SMALL)
 
 
+@pytest.mark.slow
 def test_a_plan_cuts_an_idle_gpu_and_starts_jobs_there(jobs, machine):
     for gpu in range(4):
         machine.set(gpu, mig=1)
@@ -128,6 +129,7 @@ def test_a_gpu_that_a_job_holds_is_not_cut(jobs):
     assert jobs.host.observe(["p:repartition/x"])["p:repartition/x"].phase is ActionPhase.NOT_BEGUN
 
 
+@pytest.mark.slow
 def test_a_migrated_job_runs_on_its_new_gpu(jobs):
     jobs.submit("a", 'echo "$CUDA_VISIBLE_DEVICES"; while true; do sleep 0.1; done')
     plan = jobs.plan()

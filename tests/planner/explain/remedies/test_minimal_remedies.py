@@ -146,6 +146,7 @@ def test_a_spread_limit_and_power_caps_of_racks_are_counted_together():
     assert RemedyKind.SPREAD in {kinds(remedy)[0] for remedy in remedies.found}
 
 
+@pytest.mark.slow
 def test_a_higher_priority_may_bring_a_job_to_a_node_that_the_plan_adds():
     world = everything_mixed(383)
     plan = greedy_plan(world.snapshot, world.policy)

@@ -46,6 +46,7 @@ def test_many_changes_of_running_jobs_and_nodes_are_grouped():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [instances.everything, instances.everything_mixed])
 def test_lines_of_any_plan_fit_any_usual_width(kind):
     for seed in range(30):
@@ -93,6 +94,7 @@ def test_many_actions_are_grouped_and_the_rest_is_counted():
     assert lines == golden_section(TEXTS, "hundreds of starts and waits", lines)
 
 
+@pytest.mark.slow
 def test_every_job_is_shown_when_all_are_asked_for():
     plan = crowd()
 
@@ -102,6 +104,7 @@ def test_every_job_is_shown_when_all_are_asked_for():
     assert "Grouped" not in found
 
 
+@pytest.mark.slow
 def test_a_plan_of_very_many_kinds_stays_on_a_few_screens():
     kinds = [(gpus, replicas) for gpus in range(1, 9) for replicas in range(1, 12)]
     waiting = [job(f"w{index}", gpus=gpus, replicas=100 + count) for index, (gpus, count) in enumerate(kinds)]

@@ -167,6 +167,7 @@ def test_without_a_file_there_is_no_next_command():
     assert "Next:" not in text(small_plan(), path=None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [None, "-"])
 def test_no_command_is_shown_for_a_plan_that_is_in_no_file(path):
     found = text(crowd(), path=path)

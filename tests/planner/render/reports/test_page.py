@@ -24,10 +24,12 @@ LIGHT, DARK = (
 )
 
 
+@pytest.mark.slow
 def test_every_tag_is_closed_in_its_order(html):
     assert Page(html).faults == []
 
 
+@pytest.mark.slow
 def test_ids_are_unique_and_links_lead_to_them(html):
     found = Page(html)
     ids = Counter(found.values("id"))
@@ -94,6 +96,7 @@ def test_hostile_descriptions_of_scenarios_stay_text():
     assert found.faults == []
 
 
+@pytest.mark.slow
 def test_hostile_names_of_runs_stay_text():
     found = Page(simulation_report(simulation(run(HOSTILE), source=HOSTILE)))
 

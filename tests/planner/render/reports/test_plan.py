@@ -62,6 +62,7 @@ def test_every_change_at_the_top_has_its_sign():
     assert "- 2 nodes to remove . 2 waiting" in text
 
 
+@pytest.mark.slow
 def test_many_changes_fold_into_their_kinds():
     html = plan_report(throng())
 
@@ -113,6 +114,7 @@ def test_missed_guarantees_and_waiting_drains_are_on_the_page():
     assert "In whole nodes none free" in text
 
 
+@pytest.mark.slow
 def test_the_gap_is_drawn_where_the_search_is_known():
     plan = small_plan()
 

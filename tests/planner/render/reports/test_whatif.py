@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from gpuplan.planner.render.reports.whatif import whatif_report
 from tests.support.builders.comparison_builders import TRIALS, comparison, trial
 from tests.support.output.html_pages import Page
@@ -91,6 +93,7 @@ def test_without_a_base_the_page_says_why():
     assert "nothing to compare with" in text
 
 
+@pytest.mark.slow
 def test_hundreds_of_scenarios_make_a_page_one_can_mail():
     trials = [trial(f"scenario-{number:03d}", jobs_running=number) for number in range(300)]
 

@@ -26,6 +26,7 @@ class FailingAt(Wrapped):
         return self.inner.begin(action, key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("after", "error", "outcome", "then"),
     [

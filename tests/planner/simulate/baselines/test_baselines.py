@@ -91,6 +91,7 @@ def first_opening(taken, now, minutes, gpus):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", MANY_SEEDS)
 def test_conservative_backfilling_starts_each_job_where_it_delays_none_that_came_before(seed):
     jobs = draw_queue(seed)
@@ -105,6 +106,7 @@ def test_conservative_backfilling_starts_each_job_where_it_delays_none_that_came
     assert starts("conservative", given) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", MANY_SEEDS)
 def test_easy_never_delays_the_head_of_the_queue_while_estimates_are_exact(seed):
     jobs = {name: (at, minutes, gpus) for name, at, minutes, gpus in draw_queue(seed)}
@@ -356,6 +358,7 @@ def test_scorers_choose_the_node_that_their_formula_says(baseline, expected):
     assert placed["new"].nodes == {expected}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("baseline", BASELINE_NAMES)
 def test_no_rule_on_places_is_ever_broken(baseline):
     judged = 0
@@ -369,6 +372,7 @@ def test_no_rule_on_places_is_ever_broken(baseline):
     assert judged > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("baseline", sorted(set(BASELINE_NAMES) - PREEMPTIVE))
 def test_rules_without_preemption_leave_running_jobs_where_they_are(baseline):
     given, policy = random_trace(3, jobs=12, hours=3, outages=False)
@@ -376,6 +380,7 @@ def test_rules_without_preemption_leave_running_jobs_where_they_are(baseline):
         assert {one.kind for one in each.happened} <= {JobEventKind.STARTED}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("baseline", sorted(PREEMPTIVE))
 def test_a_job_only_stops_for_another_to_start(baseline):
     stops = 0
@@ -419,6 +424,7 @@ def test_they_start_at_the_instant_of_the_snapshot():
     assert first.after.tasks["a"].job.running.started_at == NOW
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("baseline", sorted(set(BASELINE_NAMES) - {"fifo", "easy", "conservative"}))
 def test_nothing_waits_for_which_there_is_room(baseline):
     for seed in SEEDS:

@@ -35,6 +35,7 @@ def refused(answer):
     return str(error.value).replace(url, "URL")
 
 
+@pytest.mark.slow
 def test_values_that_are_no_numbers_are_left_out():
     body = VECTOR % ",".join(
         f'{{"metric":{{"gpu":"{n}"}},"value":[1795176000.5,"{value}"]}}'
@@ -52,6 +53,7 @@ def test_values_that_are_no_numbers_are_left_out():
     ]
 
 
+@pytest.mark.slow
 def test_queries_are_of_the_instant_and_below_the_path():
     questions = []
 
@@ -70,6 +72,7 @@ def test_queries_are_of_the_instant_and_below_the_path():
     assert questions[1][1] == {"query": "up", "start": str(at - 600), "end": str(at), "step": "60"}
 
 
+@pytest.mark.slow
 def test_warnings_of_a_server_that_has_a_part_of_the_data_are_kept_once():
     body = '{"status":"success","warnings":["store a is down"],"data":{"resultType":"vector","result":[]}}'
     with serving(lambda *_: body) as (url, _), Prometheus(url) as server:
@@ -79,6 +82,7 @@ def test_warnings_of_a_server_that_has_a_part_of_the_data_are_kept_once():
         assert server.warnings == ["store a is down"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body",
     [
@@ -100,6 +104,7 @@ def test_an_answer_of_another_kind_is_told(body):
     assert refused(body).startswith("URL is no Prometheus: its answer to /api/v1/query")
 
 
+@pytest.mark.slow
 def test_refusals_are_told_with_what_the_server_says():
     error = '{"status":"error","errorType":"bad_data","error":"parse error:\\n unexpected"}'
 
@@ -153,6 +158,7 @@ def test_what_is_no_url_of_a_prometheus_is_refused_without_its_secrets(url):
     assert SECRET not in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_token_is_sent_to_the_server_and_said_to_none_else(tmp_path, monkeypatch, caplog):
     caplog.set_level("DEBUG")
     (tmp_path / "token").write_text(f"{SECRET}\n")

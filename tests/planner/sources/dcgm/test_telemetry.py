@@ -49,6 +49,7 @@ def test_a_gpu_is_known_by_host_index_and_uuid(api):
     assert (gpu.utilization, gpu.used_mib, gpu.hot, gpu.idle, gpu.xids) == (None, None, {}, {}, {})
 
 
+@pytest.mark.slow
 def test_use_and_errors_are_read(api):
     for metric, value in (
         (UTILIZATION, [42.4]),
@@ -64,12 +65,14 @@ def test_use_and_errors_are_read(api):
     assert (gpu.uncorrectable, gpu.row_remap) == (2, RowRemap.PENDING)
 
 
+@pytest.mark.slow
 def test_a_gpu_watched_for_less_than_the_window_says_so(api):
     api.values[f"{TEMPERATURE}@oldest"] = [(ONE, NOW.timestamp() - 100)]
 
     assert only(api).period == 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("values", "hot"),
     [
@@ -87,6 +90,7 @@ def test_heat_lasts_up_to_now_and_ends_at_a_gap(api, values, hot):
     assert only(api).hot == hot
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("values", "idle"),
     [([0] * 31, {0: 900}), ([0.4, 0, 0], {0: 30, 1: 60}), ([0, 3, 0], {0: 0, 3: 60}), ([0, 0, None], {})],
@@ -97,6 +101,7 @@ def test_idleness_lasts_and_a_little_work_is_no_idleness(api, values, idle):
     assert only(api).idle == idle
 
 
+@pytest.mark.slow
 def test_xids_have_the_time_since_they_came(api):
     api.set(XID, ONE | {"err_code": "13"}, [13, 13])
     api.set(XID, ONE | {"err_code": "79"}, [79] * 31)
@@ -108,6 +113,7 @@ def test_xids_have_the_time_since_they_came(api):
     assert only(api).xids == {13: 30, 31: 120, 79: 900}
 
 
+@pytest.mark.slow
 def test_values_of_what_a_gpu_does_not_tell_are_unknown(api):
     for metric, value in ((TEMPERATURE, 2**63 - 14), (UTILIZATION, 2**31 - 16), (USED, 2**63 - 14)):
         api.values[metric] = [(gpu_labels("n0", 0), [value])]
@@ -125,12 +131,14 @@ def test_values_of_what_a_gpu_does_not_tell_are_unknown(api):
     )
 
 
+@pytest.mark.slow
 def test_series_of_one_gpu_from_two_exporters_count_together(api):
     api.set(TEMPERATURE, gpu_labels("n0", 0, instance="10.0.0.9:9400"), [61])
 
     assert only(api).temperature == 61
 
 
+@pytest.mark.slow
 def test_without_the_exporters_host_name_that_of_the_discovery_counts(api):
     api.values[TEMPERATURE] = [
         (gpu_labels("", 0, uuid="a", node="k8s-1", instance="10.0.0.1:9400"), [50]),
@@ -146,6 +154,7 @@ def test_without_the_exporters_host_name_that_of_the_discovery_counts(api):
     assert len(found.notes) == 3
 
 
+@pytest.mark.slow
 def test_series_of_gpus_that_are_not_known_are_left_out(api):
     api.set(UTILIZATION, {"UUID": "GPU-other"}, [7])
     api.set(UTILIZATION, {}, [7])
@@ -153,6 +162,7 @@ def test_series_of_gpus_that_are_not_known_are_left_out(api):
     assert only(api).utilization is None
 
 
+@pytest.mark.slow
 def test_a_server_without_gpus_is_told_with_the_time():
     with serving(Api(NOW).answer) as (url, _), pytest.raises(PlannerError) as error:
         read_telemetry(url, NOW, over=900)
@@ -161,12 +171,14 @@ def test_a_server_without_gpus_is_told_with_the_time():
     assert "DCGM exporter" in str(error.value)
 
 
+@pytest.mark.slow
 def test_warnings_of_the_server_are_notes(api):
     api.warnings = ["store a is down"]
 
     assert read(api).notes == ("store a is down",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("over", "step"), [(60, 30), (900, 30), (3600, 60), (86_400, 1440)])
 def test_a_window_has_at_most_sixty_steps(api, over, step):
     asked = []

@@ -163,6 +163,7 @@ def lines_in_order(file):
     return list(lines.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WAYS)
 def test_what_is_written_is_read_and_each_entry_has_a_line(name):
     @MANY
@@ -179,6 +180,7 @@ def test_what_is_written_is_read_and_each_entry_has_a_line(name):
     attempt()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["lines.json", "block.yaml"])
 def test_a_key_is_on_its_line(name):
     @MANY
@@ -204,6 +206,7 @@ def test_several_documents_are_read_and_have_lines():
     attempt()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["x.json", "x.yaml", "x"])
 def test_whatever_is_read_has_lines_and_whatever_is_refused_has_a_reason(name):
     @settings(MANY, max_examples=examples(300))

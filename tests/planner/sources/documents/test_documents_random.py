@@ -262,6 +262,7 @@ def test_a_spoiled_document_loads_or_is_told(spoil, floor):
     assert sum(noticed) >= floor * len(noticed)
 
 
+@pytest.mark.slow
 @FEW
 @given(st.data())
 def test_an_unknown_field_is_told_on_its_own_line(data):

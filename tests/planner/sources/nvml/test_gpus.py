@@ -32,6 +32,7 @@ def layout(reading, index=0):
     return node.gpus.by_index[index].mig
 
 
+@pytest.mark.slow
 def test_a_layout_has_the_places_of_its_instances(machine, read):
     machine.cut(0, (9, 4), (19, 3), (14, 0))
     machine.cut(1)

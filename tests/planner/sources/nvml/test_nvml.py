@@ -96,6 +96,7 @@ def test_a_fact_that_fails_is_noted_and_left_out(machine, read, call, field):
     assert len(reading.notes) == 1
 
 
+@pytest.mark.slow
 def test_every_call_may_fail_and_the_host_is_still_read(make_machine, read):
     calls = [f"nvml{name}" for name in CALLS]
     for call in calls:
@@ -120,6 +121,7 @@ CALLS = (
 )
 
 
+@pytest.mark.slow
 def test_use_is_measured_over_the_watch(machine, read, monkeypatch):
     machine.set(1, utilization=80, mig=0)
     machine.cut(3, (9, 4))

@@ -85,6 +85,7 @@ def no_token(monkeypatch):
     monkeypatch.delenv("SLURM_JWT", raising=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_socket", [True, False])
 def test_a_server_tells_the_same_as_the_commands(tmp_path, monkeypatch, by_socket):
     """It tells no topology and no settings, so there are no racks and no pools."""
@@ -105,11 +106,13 @@ def test_a_server_tells_the_same_as_the_commands(tmp_path, monkeypatch, by_socke
     assert [each.name for each in found.cluster.nodes if not each.ready] == ["cloud02"]
 
 
+@pytest.mark.slow
 def test_the_newest_known_schema_is_asked_for():
     with serving(pages("v0.0.44", ("v0.0.40", "v0.0.44", "v0.0.47"))) as (url, _):
         assert len(read_slurm_rest(url).snapshot.cluster.nodes) == 6
 
 
+@pytest.mark.slow
 def test_without_accounting_there_are_no_quotas():
     answers = {path: text for path, text in pages().items() if "slurmdb" not in path}
 
@@ -117,6 +120,7 @@ def test_without_accounting_there_are_no_quotas():
         assert all(queue.quota is None for queue in read_slurm_rest(url).snapshot.queues)
 
 
+@pytest.mark.slow
 def test_accounts_that_the_server_offers_and_cannot_read_are_an_error():
     """As 22.05 does it without slurmdbd."""
     said = '{"errors": [{"description": "Failed connecting to slurmdbd"}]}'
@@ -128,6 +132,7 @@ def test_accounts_that_the_server_offers_and_cannot_read_are_an_error():
         read_slurm_rest(url)
 
 
+@pytest.mark.slow
 def test_a_token_is_sent_to_the_server_and_said_to_none_else(tmp_path, monkeypatch):
     with serving(pages(), token=TOKEN) as (url, seen):
         monkeypatch.setenv("SLURM_JWT", TOKEN)
@@ -147,6 +152,7 @@ def test_a_token_is_sent_to_the_server_and_said_to_none_else(tmp_path, monkeypat
         assert "scontrol token" in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("token", ["two words", "line\nbreak", "ümlaut"])
 def test_a_token_that_is_none_is_not_said(monkeypatch, token):
     monkeypatch.setenv("SLURM_JWT", token)
@@ -175,6 +181,7 @@ def test_a_url_that_cannot_be_asked(url, said):
     assert "pass@" not in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

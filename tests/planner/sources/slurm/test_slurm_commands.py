@@ -144,6 +144,7 @@ def test_commands_are_run_as_on_a_login_node(tmp_path, monkeypatch):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "lost"),
     [

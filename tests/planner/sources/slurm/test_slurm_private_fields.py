@@ -66,6 +66,7 @@ def records(request, tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_nothing_that_is_private_is_in_any_output(records, tmp_path):
     folder, planted = records
     commands = (

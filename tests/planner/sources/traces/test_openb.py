@@ -250,6 +250,7 @@ def test_an_instant_outside_of_any_trace_is_refused(read, at):
 _CELLS = ["", "0", "1", "8", "1000", "1e3", "-1", "9" * 30, "٣", "LS", "T4|G2", "n", "x" * 300]
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60))
 @given(
     rows=st.lists(
@@ -267,6 +268,7 @@ def test_any_text_gives_a_consistent_snapshot_or_is_refused(tmp_path_factory, ro
         assert not list(inconsistencies(read_openb(folder / "nodes.csv", folder / "pods.csv", at=at)))
 
 
+@pytest.mark.slow
 @needs_trace
 def test_the_trace_has_the_published_size():
     snapshot = read_openb(
@@ -281,6 +283,7 @@ def test_the_trace_has_the_published_size():
     assert not list(inconsistencies(snapshot))
 
 
+@pytest.mark.slow
 @needs_trace
 def test_an_instant_of_the_trace_has_a_part_of_its_pods():
     files = Path(TRACE) / "openb_node_list_gpu_node.csv", Path(TRACE) / "openb_pod_list_default.csv"
@@ -293,6 +296,7 @@ def test_an_instant_of_the_trace_has_a_part_of_its_pods():
     assert not list(inconsistencies(snapshot))
 
 
+@pytest.mark.slow
 @needs_trace
 @pytest.mark.parametrize(
     ("variant", "pods", "named"),

@@ -82,6 +82,7 @@ def test_a_change_that_says_too_little_or_too_much_is_refused(tmp_path, change):
     assert "changes[0]" in problems(tmp_path, text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_shipped_scenarios_fit_their_snapshot_and_the_schema(path):
     source = str(path.parent)

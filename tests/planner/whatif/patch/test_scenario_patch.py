@@ -19,6 +19,7 @@ from tests.support.strategies.snapshot_strategies import snapshots
 TEXTS = Path(__file__).with_name("texts.golden.txt")
 
 
+@pytest.mark.slow
 @given(snapshots(mig=True, locality=True))
 def test_no_change_is_the_very_snapshot(world):
     made = patched(world)

@@ -120,6 +120,7 @@ def test_nothing_changes_without_an_unmet_guarantee_or_without_rounds(rounds):
     assert started(ledger, snapshot) == {"heavy"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [2, 5])
 def test_fewer_gpus_miss_where_guarantees_are_contested(seed):
     """Seeds of the size S of which the guarantees take all GPUs."""

@@ -17,6 +17,7 @@ from tests.support.builders import slot_problems
 A_LOT = 40_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_quotas_ahead_agree_with_those_of_now_slot_by_slot(seed):
     """Usage of each slot, counted anew as if that slot were now; of GPUs, CPU cores or memory."""
@@ -86,6 +87,7 @@ def _amounts(resource, amount):
     return QuotaAmounts(*others)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_few_columns_agree_with_a_table_of_them(seed):
     """The same changes in some of three columns: room, and the first limit that is broken, are the same."""

@@ -159,6 +159,7 @@ def some(chance, snapshot):
     return chosen, {f"j{name}" for name in chosen}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(400))
 def test_what_the_quotas_allow_slurm_allows(seed):
     accounting, records = world(seed)
@@ -172,6 +173,7 @@ def test_what_the_quotas_allow_slurm_allows(seed):
             assert allowed(accounting, records, names)
 
 
+@pytest.mark.slow
 def test_the_random_worlds_have_jobs_of_all_kinds():
     """Held for a limit, kept back by a quota of an account, and by one of a QOS."""
     held = by_account = by_qos = 0
@@ -188,6 +190,7 @@ def test_the_random_worlds_have_jobs_of_all_kinds():
     assert min(held, by_account, by_qos) >= 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100))
 def test_limits_of_accounts_on_gpus_are_quotas_exactly(seed):
     accounting, records = world(seed, of_accounts_only=True)
@@ -199,6 +202,7 @@ def test_limits_of_accounts_on_gpus_are_quotas_exactly(seed):
         assert within_quotas(snapshot, chosen) == allowed(accounting, records, names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(60))
 def test_the_queue_of_a_job_depends_on_no_other_job(seed):
     """Or a plan would be stale as soon as another job comes or goes."""
