@@ -20,10 +20,10 @@ from gpuplan.solvers.exact_run import ExactRun, TargetGapReachedError
 from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
 from gpuplan.solvers.heuristics.promise_reservations import reserve_promised_starts, start_firm_reservations
-from gpuplan.solvers.improve.odd_shares import asks_for_odd_shares
 from gpuplan.solvers.incumbent import LAST_PLAN, NO_SOLVER, EpochSearch, Limits
 from gpuplan.solvers.interface import Headroom
-from gpuplan.solvers.solver_child import is_small, relaxed_here
+from gpuplan.solvers.packing_ahead import packs_first
+from gpuplan.solvers.solver_child import relaxed_here
 from gpuplan.solvers.state.ledger import Ledger
 from gpuplan.solvers.targets.to_target import target_of
 from gpuplan.solvers.targets.warm_start import extend_last_plan
@@ -54,6 +54,8 @@ def solve_stage(
     keeps: Callable[[DesiredState], bool] | None = None,
     first: tuple[str, DesiredState] | None = None,
     start: DesiredState | None = None,
+    start_by: str = GREEDY,
+    start_bound: int | None = None,
     kept: tuple[str, DesiredState] | None = None,
     last: DesiredState | None = None,
     newcomers: frozenset[str] = frozenset(),
@@ -68,7 +70,8 @@ def solve_stage(
     Solve one problem; unless `exact`, by greedy alone.
 
     `first` is a plan that breaks no rule, with its solver; it was made for fewer jobs, and all others are new
-    to it. `start` is greedy's plan, which is not computed again then. `kept` is a plan like `first` that is
+    to it. `start` is greedy's plan, which is not computed again then, or a better one `start_by` another
+    solver; no plan gains more over no change than the `start_bound`. `kept` is a plan like `first` that is
     offered only if `start` is rejected, since the floors must be met. With `enough`, greedy does not run if
     the plan so far is proven to be the best. A plan that does not satisfy `keeps` is not offered. `part` is
     the part of a whole model that the problem is, if it is one. With `ahead` the worker loads what
@@ -97,7 +100,7 @@ def solve_stage(
         if start is None and must_keep_last_plan(search):
             search.ended = StopReason.SETTLED if settled else StopReason.TIME
             return _bounded(search, wanted=not enough)
-        planned = _offer_start(search, start, kept)
+        planned = _offer_start(search, start, kept, by=start_by, bound=start_bound)
         if not (planned or settled) and exact and _is_large(search):
             _plan_large(search)
             return _bounded(search, wanted=not enough)
@@ -131,7 +134,12 @@ def _bounded(search: EpochSearch, *, wanted: bool, exact: bool = True) -> Soluti
 
 
 def _offer_start(
-    search: EpochSearch, start: DesiredState | None, kept: tuple[str, DesiredState] | None
+    search: EpochSearch,
+    start: DesiredState | None,
+    kept: tuple[str, DesiredState] | None,
+    *,
+    by: str = GREEDY,
+    bound: int | None = None,
 ) -> bool:
     """
     Offer greedy's plan; if there is none, or it is rejected, a plan that is known to meet the floors.
@@ -139,8 +147,9 @@ def _offer_start(
     False if greedy must plan again: there is no plan of it, or it breaks a rule.
     """
     known = start is not None
+    search.add_bound(by, None if bound is None else search.unchanged_objective + bound)
     if start is not None and search.keeps(start):
-        if search.submit_plan(GREEDY, start):
+        if search.submit_plan(by, start):
             search.greedy_objective = search.judged
             return True
         known = False
@@ -237,17 +246,7 @@ def _run_improvers(search: EpochSearch) -> None:
 
 
 def _packs_first(search: EpochSearch) -> bool:
-    """
-    True if all nodes are packed by column generation before any exact solver; never for a small problem.
-
-    Of odd shares the block model counts more than fits, so that its answers find no place, while a packing is
-    mostly the optimum and is proven to be it.
-    """
-    problem, limits, params = search.problem, search.limits, search.limits.params
-    if limits.deterministic or not limits.solvers or search.ended is StopReason.SETTLED:
-        return False
-    possible = params.column_generation.enabled and problem.slots == 1
-    return possible and asks_for_odd_shares(problem) and not is_small(problem, params.exact.child)
+    return search.ended is not StopReason.SETTLED and packs_first(search.problem, search.limits)
 
 
 def _run_exact_solvers(search: EpochSearch, solvers: tuple[str, ...], *, relax: bool) -> None:
@@ -285,7 +284,10 @@ def _is_out_of_time(search: EpochSearch) -> bool:
     if search.left > 0:
         return False
     search.ended = StopReason.TIME
-    search.failures += [(solver, f"no time left of {limits.seconds_text}") for solver in limits.solvers[:1]]
+    if search.best.solver != LNS:
+        search.failures += [
+            (solver, f"no time left of {limits.seconds_text}") for solver in limits.solvers[:1]
+        ]
     return True
 
 

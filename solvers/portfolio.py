@@ -8,6 +8,7 @@ neighbourhoods improve it in time. The best verified plan wins, whatever solver 
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,9 +19,11 @@ from gpuplan.solvers.exact_run import SOLVE_ENTRY
 from gpuplan.solvers.heuristics.greedy import greedy, greedy_by_priority
 from gpuplan.solvers.heuristics.promise_reservations import reserve_promised_starts
 from gpuplan.solvers.incumbent import NO_SOLVER, EpochSearch, Limits
-from gpuplan.solvers.pipeline import GREEDY, must_keep_last_plan, offer_extended_plan, solve_stage
+from gpuplan.solvers.packing_ahead import packing_ahead, packs_ahead
+from gpuplan.solvers.pipeline import GREEDY, LNS, must_keep_last_plan, offer_extended_plan, solve_stage
 from gpuplan.solvers.priority_stages import (
     PriorityResults,
+    plans_of_stages,
     stage_part,
     stage_problem,
     verifier_of_stage,
@@ -32,11 +35,12 @@ from gpuplan.solvers.targets.to_target import target_of
 from gpuplan.solvers.worker import kept_server, load_ahead
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.solution import DesiredState, Milestone, Solution
+    from gpuplan.models.plan.solution import DesiredState, Milestone, RejectedAnswer, Solution
     from gpuplan.models.problem.problem import Problem
+    from gpuplan.solvers.improve.odd_shares import Packing
     from gpuplan.solvers.incumbent import Check, Watch
 
 __all__ = ["Limits", "solve"]
@@ -70,7 +74,7 @@ def solve(
     stays as it is, and only the bound is computed.
     """
     began = time.monotonic() if began is None else began
-    if settled or len(problem.priorities) < 2:
+    if settled or (len(problem.priorities) < 2 and not packs_ahead(problem, limits)):
         if ahead := not settled and takes_worker(problem, limits):
             load_ahead(SOLVE_ENTRY)
             load_ahead(RELAXATION_ENTRY)
@@ -130,10 +134,15 @@ class _TieredSolve:
         self._interrupted = False
         self._milestones: tuple[Milestone, ...] = ()
         """Progress before the first stage."""
+        self._rejected: tuple[RejectedAnswer, ...] = ()
         self._announced: DesiredState | None = None
-        """Greedy's plan of all priorities if it breaks no rule."""
+        """Greedy's plan of all priorities, or the better packing, if it breaks no rule."""
+        self._packing: Packing | None = None
+        """The packing that takes the place of greedy's plans."""
+        self._greedy_gain = 0
+        """Gain of greedy's plan of all priorities over no change."""
         self._greedy_objective: int | None = None
-        """Its objective."""
+        """Its objective if a plan is announced."""
         self._verifying = 0.0
         """Seconds to verify greedy's plan of all priorities."""
         self._whole = WholeModel(self._problem, limits.params.formulation)
@@ -141,6 +150,18 @@ class _TieredSolve:
         """Limit of stages that are first tried in this process."""
         self._prepared = False
         """True if a worker is there already."""
+
+    @contextmanager
+    def _ahead(self) -> Iterator[Callable[[], Packing | None]]:
+        """Let another process pack, or prepare what solvers need, while greedy plans."""
+        if not packs_ahead(self._problem, self._limits):
+            self._prepare()
+            yield lambda: None
+            return
+        with packing_ahead(
+            self._problem, self._running, self._limits, began=self._began, posed=self._posed
+        ) as packing:
+            yield packing
 
     def _prepare(self) -> None:
         """Let the worker load its libraries and build the model while greedy plans."""
@@ -158,14 +179,19 @@ class _TieredSolve:
         """The best plan that keeps the order of priorities."""
         if warm is not None and (hurried := self._hurried(warm, newcomers)) is not None:
             return hurried
-        self._prepare()
-        priorities = self._problem.priorities
-        foreseen = self._foreseen() if self._problem.slots > 1 else None
-        if foreseen is None:
-            self._greedy = self._by_turns()
+        priorities, packed = self._problem.priorities, None
+        with self._ahead() as packing:
+            foreseen = self._foreseen() if self._problem.slots > 1 else None
+            if foreseen is None:
+                self._by_turns()
+            try:
+                packed = packing()
+            except KeyboardInterrupt:
+                self._interrupted = True
         try:
-            self._announce()
-            self._take_all(foreseen)
+            self._announce(packed)
+            if not self._interrupted:
+                self._take_all(foreseen)
         except KeyboardInterrupt:
             self._interrupted = True
         problem, limits = replace(self._problem, floors=tuple(self._floors.items())), self._limits
@@ -182,6 +208,9 @@ class _TieredSolve:
             began=self._began,
             first=self._first,
             start=self._greedy.get(priorities[-1]),
+            start_by=self._start_by,
+            # It is one of plans that bring as much as the packing, and not of those of a better stage.
+            start_bound=self._packing.bound if self._packing and self._first is None else None,
             kept=self._kept,
             last=warm,
             newcomers=newcomers,
@@ -199,7 +228,8 @@ class _TieredSolve:
         phases = {**solution.phases, "pose": self._posed, "higher priorities": before}
         milestones = (*self._milestones, *solution.milestones)
         stages = (*self._stages, *self._not_asked(solution.target))
-        solution = replace(solution, phases=phases, milestones=milestones, stages=stages)
+        rejected = (*self._rejected, *solution.rejected)
+        solution = replace(solution, phases=phases, milestones=milestones, stages=stages, rejected=rejected)
         if self._greedy_objective is not None:
             # The last stage began from the best plan of the stages before it.
             solution = replace(solution, greedy_objective=self._greedy_objective)
@@ -216,8 +246,12 @@ class _TieredSolve:
         for priority in self._problem.priorities[len(self._stages) : -1]:
             yield Stage(priority, points.get(priority, 0), proven=False)
 
-    def _announce(self) -> None:
-        """Show greedy's plan of all priorities, before any stage: a plan is there as soon as it can be."""
+    def _announce(self, packed: Packing | None) -> None:
+        """
+        Show greedy's plan of all priorities, before any stage: a plan is there as soon as it can be.
+
+        A packing that brings more takes its place.
+        """
         lowest = self._greedy.get(self._problem.priorities[-1])
         plan = self._first[1] if self._first else lowest
         if plan is None:
@@ -225,14 +259,30 @@ class _TieredSolve:
         search = EpochSearch(
             self._problem, self._running, self._limits, self._check, self._watch, self._began
         )
-        if search.submit_plan(GREEDY, plan):
+        better = packed is not None and self._served.brings_more(packed.target, plan)
+        if packed is not None and better and search.submit_plan(LNS, packed.target):
+            self._packing, plan = packed, packed.target
+            self._greedy = plans_of_stages(plan, self._running, self._problem)
+            self._announced, self._greedy_objective = plan, search.unchanged_objective + self._greedy_gain
+        elif search.submit_plan(GREEDY, plan):
             self._announced, self._greedy_objective = plan, search.objective
         self._milestones, self._verifying = search.milestones, search.verify_seconds
+        # Greedy's plan is offered, and rejected, once more.
+        self._rejected = tuple(each for each in search.solution().rejected if each.solver == LNS)
+
+    @property
+    def _start_by(self) -> str:
+        """The solver of the plans that stages begin with."""
+        return GREEDY if self._packing is None else LNS
 
     def _take_all(self, foreseen: dict[int, int] | None) -> None:
         """Plan all stages but the last."""
         priorities, leave = self._problem.priorities, False
         for number, priority in enumerate(priorities[:-1]):
+            # A priority keeps what the packing brings it if that is proven to be the most, or time is up.
+            packed = self._packing and (priority in self._packing.proven or self._left <= 0)
+            if packed and self._leave_to_last(priority):
+                continue
             if self._left <= 0 and not self._limits.deterministic:
                 if foreseen is None:
                     break
@@ -277,7 +327,8 @@ class _TieredSolve:
         if self._announced is None or not self._served.keeps(self._announced, asked):
             return False
         self._floors[priority] = self._served.points(self._announced).get(priority, 0)
-        self._stages.append(Stage(priority, self._floors[priority], proven=False))
+        proven = self._packing is not None and priority in self._packing.proven
+        self._stages.append(Stage(priority, self._floors[priority], proven=proven))
         return True
 
     def _limits_of_stage(self, limits: Limits) -> Limits:
@@ -316,9 +367,9 @@ class _TieredSolve:
         self._first = GREEDY, target
         return dict(ledger.served)
 
-    def _by_turns(self) -> dict[int, DesiredState]:
-        """Greedy's plans of all stages."""
-        return greedy_by_priority(
+    def _by_turns(self) -> None:
+        """Find greedy's plans of all stages."""
+        self._greedy, self._greedy_gain = greedy_by_priority(
             self._problem,
             self._running,
             deadline=self._deadline,
@@ -369,6 +420,7 @@ class _TieredSolve:
             began=time.monotonic(),
             first=self._first if foreseen is None else None,
             start=self._greedy.get(priority),
+            start_by=self._start_by,
             kept=self._kept,
             exact=exact,
             enough=True,

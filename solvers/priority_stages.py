@@ -100,6 +100,16 @@ def without_unknown_starts(
     )
 
 
+def plans_of_stages(
+    target: DesiredState, running: tuple[Placement, ...], problem: Problem
+) -> dict[int, DesiredState]:
+    """By priority, what a plan has of the jobs of its stage."""
+    return {
+        priority: without_unknown_starts(target, running, stage_problem(problem, priority))
+        for priority in problem.priorities
+    }
+
+
 def _without_points(job_class: JobClass) -> JobClass:
     options = (
         replace(option, points=0, once=0, later=tuple(None if each is None else 0 for each in option.later))
@@ -149,6 +159,14 @@ class PriorityResults:
         """True if each priority earns at least its floor."""
         points = self.points(target) if problem.floors else {}
         return all(points[priority] >= floor for priority, floor in problem.floors)
+
+    def brings_more(self, target: DesiredState, other: DesiredState) -> bool:
+        """True if a plan brings more to the highest priority for which the two differ."""
+        found, least = self.points(target), self.points(other)
+        for priority in self._problem.priorities:
+            if found[priority] != least[priority]:
+                return found[priority] > least[priority]
+        return False
 
     def points_left_out(self, target: DesiredState, problem: Problem) -> int:
         """Points of jobs of the whole problem that this one leaves out, or counts as worth nothing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuplan.solvers.deadline import is_late
 from gpuplan.solvers.heuristics.bulk_preemption import preempt_in_bulk
@@ -73,6 +73,15 @@ def greedy(
     return _best_plan(problem, deadline, params, thorough=thorough).ledger
 
 
+class PlansByPriority(NamedTuple):
+    """Plans of greedy."""
+
+    targets: dict[int, DesiredState]
+    """By priority, after its turn."""
+    objective: int
+    """Gain of the last one over no change."""
+
+
 def greedy_by_priority(
     problem: Problem,
     running: tuple[Placement, ...],
@@ -80,7 +89,7 @@ def greedy_by_priority(
     deadline: float | None = None,
     thorough: bool = False,
     params: PlacementParams = PlacementParams(),
-) -> dict[int, DesiredState]:
+) -> PlansByPriority:
     """
     Greedy's plan after the turn of each priority, without jobs of lower priority.
 
@@ -91,8 +100,9 @@ def greedy_by_priority(
     done = _best_plan(problem, deadline, params, thorough=thorough, running=at_once)
     ledger, last = done.ledger, problem.priorities[-1]
     found = {**done.targets, last: target_of(ledger, running)}
+    planned = PlansByPriority(found, ledger.objective)
     if at_once is not None:
-        return found
+        return planned
     for priority, mark in reversed(list(zip(problem.priorities[:-1], done.marks, strict=False))):
         ledger.undo.rollback(mark)
         ledger.current_priority = priority
@@ -100,7 +110,7 @@ def greedy_by_priority(
             break
         found[priority] = target_of(ledger, running)
     ledger.current_priority = None
-    return found
+    return planned
 
 
 def _best_plan(

@@ -208,6 +208,18 @@ class ColumnGenerationParams:
     has 687: 0.6 % more was found in 14 s, without a bound (docs/benchmarks.md).
     """
 
+    many_jobs: int = 1_000
+    """
+    Waiting jobs from which on odd shares are packed before any exact solver, and while greedy plans, although
+    the block model is small: a process for it takes a second (decision 0047).
+    """
+
+    worthwhile: float = 0.0001
+    """
+    Part of the plan's worth that jobs of lower priorities must be able to add, so that all nodes are packed
+    once more for them. 50,000 jobs of odd shares: up to 0.007 %, and half of the time (decision 0047).
+    """
+
     share_of_repacking: float = 0.8
     """Fraction of the time for repacking, where it is done. No record of the case that set it."""
 

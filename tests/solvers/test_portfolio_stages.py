@@ -232,7 +232,7 @@ def test_greedys_last_plan_for_guarantees_is_not_ruled_out_by_its_earlier_ones(s
     snapshot, policy = made_up(SIZES["S"], seed).canonical(), Policy()
     problem, check = build_problem(snapshot, policy), partial(judged, snapshot, policy)
     running = snapshot.running_placements
-    turns = greedy_by_priority(problem, running, thorough=True)
+    turns = greedy_by_priority(problem, running, thorough=True).targets
 
     found = portfolio.solve(problem, running, Limits(60.0, (), ticks=1), check)
 

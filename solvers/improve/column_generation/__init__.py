@@ -75,7 +75,7 @@ def repack(
     if not question.offers:
         return RepackResult(before, before, before, seconds=clock.seconds)
     last = deadline - params.placing_factor * lifting
-    master = Master(ledger, question, seed)
+    master = Master(ledger, question, seed, ledger.problem.floors)
     found = generate_columns(
         master,
         question,

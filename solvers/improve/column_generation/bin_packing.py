@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -16,51 +17,101 @@ def pack_shares(shares: Sequence[int], free: Sequence[int], max_steps: int) -> t
     GPU position of each share, given the free thousandths of each GPU; each share is of one GPU.
 
     Best fit decreasing comes first (Johnson et al., Worst-case performance bounds for simple one-dimensional
-    packing algorithms, SIAM Journal on Computing 3, 1974). If it fails, depth-first search follows in the
-    same order; GPUs with equal room left count as one. None if no packing was found
-    within `max_steps` steps.
+    packing algorithms, SIAM Journal on Computing 3, 1974). If it fails, one GPU after the other is filled, in
+    all ways that leave no room for another share, the fullest first (Korf, A new algorithm for optimal bin
+    packing, AAAI 2002). None if no packing was found within `max_steps` ways.
     """
     order = sorted(range(len(shares)), key=lambda index: (-shares[index], index))
     sizes = [shares[index] for index in order]
-    search = _PackingSearch(sizes, list(free), max_steps)
-    if not search.run(0, sum(sizes)):
+    chosen = _best_fit(sizes, list(free))
+    if chosen is None:
+        chosen = _BinCompletion(sizes, free, max_steps).packing()
+    if chosen is None:
         return None
     gpus = [0] * len(shares)
-    for index, gpu in zip(order, search.chosen, strict=True):
+    for index, gpu in zip(order, chosen, strict=True):
         gpus[index] = gpu
     return tuple(gpus)
 
 
-class _PackingSearch:
-    """Depth-first search; its first descent is best fit decreasing."""
+def _best_fit(sizes: list[int], free: list[int]) -> list[int] | None:
+    """GPU of each share, each where the least room is left; None if one does not fit."""
+    chosen = []
+    for size in sizes:
+        fitting = [(room, gpu) for gpu, room in enumerate(free) if room >= size]
+        if not fitting:
+            return None
+        gpu = min(fitting)[1]
+        free[gpu] -= size
+        chosen.append(gpu)
+    return chosen
 
-    def __init__(self, sizes: list[int], free: list[int], max_steps: int) -> None:
-        self._sizes, self._free, self._max_steps = sizes, free, max_steps
-        self.chosen: list[int] = []
-        self.steps = 0
 
-    def run(self, start: int, wanted: int) -> bool:
-        """Pack all shares from `start` on, `wanted` thousandths in all; True if that is possible."""
-        if start == len(self._sizes):
-            return True
-        size = self._sizes[start]
-        tried: set[int] = set()
-        smallest = self._sizes[-1]
-        # Room on a GPU counts only if the smallest share fits there.
-        if wanted > sum(room for room in self._free if room >= smallest):
-            return False
-        for room, gpu in sorted((room, gpu) for gpu, room in enumerate(self._free) if room >= size):
-            self.steps += 1
-            if room in tried or self.steps > self._max_steps:
-                continue
-            tried.add(room)
-            self._free[gpu] -= size
-            self.chosen.append(gpu)
-            if self.run(start + 1, wanted - size):
-                return True
-            self.chosen.pop()
-            self._free[gpu] += size
-        return False
+class _BinCompletion:
+    """
+    Search GPU by GPU, those with the least room first.
+
+    If any packing exists, one exists in which no share that is left fits on the GPUs filled so far, for it
+    can be moved there.
+    """
+
+    def __init__(self, sizes: list[int], free: Sequence[int], max_steps: int) -> None:
+        self._sizes = sizes
+        self._distinct = sorted(set(sizes), reverse=True)
+        self._gpus = sorted(range(len(free)), key=lambda gpu: (free[gpu], gpu))
+        self._rooms = [free[gpu] for gpu in self._gpus]
+        self._steps = max_steps
+        self._failed: set[tuple[int, tuple[int, ...]]] = set()
+        """GPUs filled, and shares left of each size, for which there is no packing."""
+
+    def packing(self) -> list[int] | None:
+        """GPU of each share, largest shares first; None if none was found."""
+        counts = Counter(self._sizes)
+        fillings = self._fill(0, tuple(counts[size] for size in self._distinct))
+        if fillings is None:
+            return None
+        gpus: dict[int, list[int]] = {size: [] for size in self._distinct}
+        for gpu, filling in zip(self._gpus, fillings, strict=False):
+            for size, count in zip(self._distinct, filling, strict=True):
+                gpus[size] += [gpu] * count
+        return [gpu for size in self._distinct for gpu in gpus[size]]
+
+    def _fill(self, position: int, left: tuple[int, ...]) -> list[tuple[int, ...]] | None:
+        """Numbers of shares of each size by GPU, from a position on; None if there are none."""
+        if not any(left):
+            return []
+        wanted = sum(size * count for size, count in zip(self._distinct, left, strict=True))
+        if wanted > sum(self._rooms[position:]) or (position, left) in self._failed:
+            return None
+        room = self._rooms[position]
+        ways = sorted(
+            _fillings(self._distinct, left, 0, room),
+            key=lambda way: -sum(size * count for size, count in zip(self._distinct, way, strict=True)),
+        )
+        for way in ways:
+            self._steps -= 1
+            if self._steps < 0:
+                return None
+            rest = tuple(count - used for count, used in zip(left, way, strict=True))
+            if (found := self._fill(position + 1, rest)) is not None:
+                return [way, *found]
+        self._failed.add((position, left))
+        return None
+
+
+def _fillings(sizes: Sequence[int], left: Sequence[int], start: int, room: int) -> Iterator[tuple[int, ...]]:
+    """Numbers of shares of each size, from `start` on, after which none fits; many large ones first."""
+    if start == len(sizes):
+        yield ()
+        return
+    size = sizes[start]
+    most = min(left[start], room // size)
+    for count in range(most, -1, -1):
+        rest = room - count * size
+        for others in _fillings(sizes, left, start + 1, rest):
+            spare = rest - sum(each * n for each, n in zip(sizes[start + 1 :], others, strict=True))
+            if count == left[start] or spare < size:
+                yield (count, *others)
 
 
 @lru_cache(maxsize=4096)

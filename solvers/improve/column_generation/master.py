@@ -5,6 +5,7 @@ Master problem: how many nodes of each class carry which contents, and which job
     Σ_c nodes[t,c]  ≤  nodes of t                                                            ∀ node classes t
     Σ_{t,c} count_ci · nodes[t,c] + Σ_b swap[b,i] − Σ_a swap[i,a]  ≥  Σ_j R_j · jobs[j,i]         ∀ items i
     Σ_i jobs[j,i]  ≤  n_j                                                                        ∀ classes j
+    Σ_{j of p, i} points_ji · jobs[j,i]  ≥  floor_p                               ∀ priorities p with a floor
 
 and the rows (C7) and (C8) of quotas and guarantees. swap[b,i] gives places of item b to replicas of item i,
 which take no more: one column then stands for all contents that it dominates. Without swaps column generation
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -78,12 +80,16 @@ class MasterSolution:
     """(item that gives places, item that gets them, places), larger items first."""
     jobs: tuple[int, ...]
     """Number of jobs by offer."""
+    points: int
+    """Objective of the master."""
 
 
 class Master:
     """The master problem; columns are added as they are found."""
 
-    def __init__(self, ledger: Ledger, question: RepackProblem, seed: int) -> None:
+    def __init__(
+        self, ledger: Ledger, question: RepackProblem, seed: int, floors: tuple[tuple[int, int], ...] = ()
+    ) -> None:
         self._question = question
         self._highs = highspy.Highs()
         for name, value in {"output_flag": False, "threads": 1, "random_seed": seed}.items():
@@ -98,6 +104,9 @@ class Master:
         self._relaxed: Floats = np.zeros(0)
         """Nodes with each configuration in the last linear relaxation."""
         self._continuous: list[int] = []
+        self._of_priority: defaultdict[int, list[int]] = defaultdict(list)
+        """Columns of jobs by priority."""
+        self._floor_rows: dict[int, int] = {}
         self._first_item = len(question.node_classes)
         for node_class in question.node_classes:
             self._row(-math.inf, len(node_class.nodes))
@@ -108,6 +117,7 @@ class Master:
         self.paid = 0
         """Price of unmet guarantees while none of the jobs has a place."""
         self._meet_guarantees(ledger)
+        self._keep_floors(ledger, floors)
         self._real = len(self._points)
         """Columns before those of swaps; the bound ignores swaps, since pricing finds what they stand for."""
         self.swaps = dominance_pairs(question.items, alike=bool(ledger.problem.charges.fragmentation))
@@ -188,6 +198,39 @@ class Master:
                 (row, column, factor) for queue in guarantee.queues for column, factor in by_queue[queue]
             ]
             self.paid += guarantee.price * whole
+
+    def _keep_floors(self, ledger: Ledger, floors: tuple[tuple[int, int], ...]) -> None:
+        """Let jobs of each priority earn what they must, beside what its other jobs earn."""
+        for column, offer in enumerate(self._question.offers):
+            self._of_priority[ledger.problem.classes[offer.job_class].priority].append(column)
+        for priority, floor in floors:
+            if columns := self._of_priority.get(priority):
+                row = self._floor_rows[priority] = self._row(floor - ledger.served[priority], math.inf)
+                self._terms += [(row, column, self._points[column]) for column in columns]
+
+    def admit(self, least_priority: int) -> None:
+        """Give places only to jobs of a priority and of higher ones, until more are admitted."""
+        offers = self._question.offers
+        for priority, columns in self._of_priority.items():
+            for column in columns:
+                self._most[column] = offers[column].most if priority >= least_priority else 0
+        most = np.array(self._most[: len(offers)], dtype=float)
+        self._highs.changeColsBounds(
+            len(most), np.arange(len(most), dtype=np.int32), np.zeros(len(most)), most
+        )
+        # All columns may be fractions again.
+        count = len(self._points) + len(self._configurations)
+        self._highs.changeColsIntegrality(count, np.arange(count, dtype=np.int32), np.zeros(count, np.uint8))
+        self._highs.setOptionValue("objective_target", -math.inf)
+
+    def keep(self, priority: int, answer: MasterSolution) -> int:
+        """Let the jobs of a priority earn at least what they do in an answer; returns it."""
+        columns = self._of_priority.get(priority, [])
+        floor = sum(answer.jobs[column] * round(self._points[column]) for column in columns)
+        if (row := self._floor_rows.get(priority)) is not None:
+            self._highs.changeRowBounds(row, float(floor), math.inf)
+            self._upper[row] = floor
+        return floor
 
     def _usage(self, ledger: Ledger, scope: Any) -> list[list[tuple[int, float]]]:
         """(column, amount that a job counts for) by queue, in a budget or a guarantee."""
@@ -330,5 +373,8 @@ class Master:
         swaps = [(a, b, n) for (a, b), n in zip(self.swaps, values[real:first].tolist(), strict=True) if n]
         nodes = zip(self._configurations, values[first:].tolist(), strict=True)
         return MasterSolution(
-            tuple((one, n) for one, n in nodes if n), tuple(swaps), tuple(values[:offers].tolist())
+            tuple((one, n) for one, n in nodes if n),
+            tuple(swaps),
+            tuple(values[:offers].tolist()),
+            self.paid - round(self._cost(found)),
         )

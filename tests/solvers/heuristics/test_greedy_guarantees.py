@@ -75,7 +75,7 @@ def test_plans_in_tiers_with_guarantees_break_no_rule(late):
         policy = instance.policy.model_copy(update={"priority": TIERS})
         problem = build_problem(instance.snapshot, policy)
         running = instance.snapshot.running_placements
-        for target in greedy_by_priority(problem, running, deadline=deadline).values():
+        for target in greedy_by_priority(problem, running, deadline=deadline).targets.values():
             assert judged(instance.snapshot, policy, target).violations == (), seed
             checked += len(problem.guarantees) > 0
 
