@@ -31,8 +31,8 @@ def stage_problem(problem: Problem, priority: int) -> Problem:
     """
     The problem without jobs of lower priority.
 
-    Jobs with a firm reservation stay. Jobs that help to meet a guarantee of their queue stay too, but are
-    worth nothing by themselves: guarantees are kept at every stage.
+    Jobs with a firm reservation stay. Jobs that help to meet a guarantee or a contested nominal quota of
+    their queue stay too, but are worth nothing by themselves: these are kept at every stage.
     """
     kept = _stage_classes(problem, priority)
     place = {index: number for number, index in enumerate(kept)}

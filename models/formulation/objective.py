@@ -58,7 +58,7 @@ def disruption_term(problem: Problem, x: Columns, points: Ints) -> None:
         − Σ_{v, p} replica_vp · fewer[v,p]        in place of shrink[v], where replicas have unequal points
 
     A migrating job regains its value as a job of the class that places it anew. Leaving a node that is to be
-    drained adds points.
+    drained adds points; here any shrink does, which is a relaxation.
     """
     for v, columns in x.fates.stopped_with.items():
         incumbent = problem.incumbents[v]

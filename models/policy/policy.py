@@ -203,7 +203,7 @@ class Interference(Noun):
     classes: tuple[Name, Name]
     """Two workload classes, in any order; the same class twice means two of its jobs on one node."""
     points: Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
-    """Cost of each such pair of jobs on one node, in points."""
+    """Cost of each node on which both classes newly run together, however many jobs there are, in points."""
 
 
 class Prices(Noun):

@@ -72,7 +72,7 @@ class JobValue:
     With the goal `value` it is `job_points`, over a horizon multiplied by hours_j if other goals are
     used as well (unless its basis already contains hours). With the other goals
 
-        w_j = (1 + priority) · GPUs · factor_j · hours_j
+        w_j = 100 · (1 + priority) · GPUs · factor_j · hours_j
 
     with the factor of the goal, see `_factor`, which contains the weight. hours_j is 1 in plans of one slot.
     Over a horizon it is the time left of the job, at least a slot, in hours: the points are then for all its
@@ -369,7 +369,7 @@ def job_points(policy: Policy, job: Job, now: datetime) -> int:
     """
     Points of a job that runs at full size on its fastest GPU model, at least 1 and at most 10⁹.
 
-        w_j = weight · (1 + priority + min(cap, gain · ⌊waiting / step⌋) + boost) · size
+        w_j = 100 · weight · (1 + priority + min(cap, gain · ⌊waiting / step⌋) + boost) · size
 
     with boost = min(cap, gain · preemptions) of `weights.requeue`, and size in GPUs, GPU-hours or 1 by
     `weights.basis`, at least `smallest_size` GPUs; hours are the hours left after earlier runs. Waiting

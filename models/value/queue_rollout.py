@@ -112,7 +112,7 @@ def later_starts(snapshot: Snapshot, policy: Policy, durations: Durations) -> di
     and jobs before it in the list are expected to end there, so that no job delays one before it. Quotas of
     GPUs are kept throughout. No further jobs arrive. The cost of a schedule is
 
-        Σ_j w_j · completion_j   with  w_j = weight · 2^(waiting time / `objective.doubling`)
+        Σ_j w_j · completion_j   with  w_j = weight · 2^min(13, waiting time / `objective.doubling`)
 
     First come what list scheduling starts now, then the others by time left. That is compared with the lists
     by time left times GPUs to the power of 0, 1/2 and 1, divided by w_j (Smith, 1956). From the best of them

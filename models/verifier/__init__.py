@@ -1,10 +1,11 @@
 """
 The verifier: every rule of a plan judged again, and the objective it earns, computed again.
 
-It shares no code with the formulation, the problem and the solvers: import rules keep these apart. The rest
-of the product uses `verify` alone. What the verifier shares with what it judges is its trusted base, listed
-here in full. A mistake in a trusted module would be made on both sides, so its arithmetic has tests of its
-own: against cases computed by hand, tables of the manufacturer, or a plain second computation.
+It imports nothing of the formulation, the problem and the solvers, and shares no rule with them: import
+rules keep these apart. The rest of the product uses `verify` alone. What the verifier shares with what it
+judges is its trusted base, listed here in full. A mistake in a trusted module would be made on both sides,
+so its arithmetic has tests of its own: against cases computed by hand, tables of the manufacturer, or a
+plain second computation.
 
 Nouns, which hold data and no rule:
     base units affinity cluster calendar gang job placement snapshot health.measurement

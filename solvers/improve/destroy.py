@@ -52,7 +52,7 @@ class RepairedPart:
 
 
 def destroyable_nodes(ledger: Ledger) -> list[int]:
-    """Nodes that a neighbourhood may contain: not in pools, without MIG, under no joint limit."""
+    """Nodes that a neighbourhood may have: with GPUs, in no pool that may change, no MIG, no joint limit."""
     problem = ledger.problem
     limited = problem.jointly_limited
     return [

@@ -54,9 +54,9 @@ def by_kind(problem: Problem) -> Problem:
     The same problem with a node group for each kind of node.
 
     Nodes of a group are of one kind if they have as much free, and the running jobs that may leave them are
-    equal but for their points. A node that has something free beside such jobs, or jobs of several kinds, is
-    a kind by itself: there it matters which job takes what, node by node. Nodes that pools may add stay one
-    group.
+    equal in shape, replicas, rank, claims and allowed changes. A node that has free GPUs beside such jobs,
+    such jobs of several kinds, or GPUs in MIG mode is a kind by itself: there it matters which job takes
+    what, node by node. Nodes that pools may add stay one group.
     """
     leaving = _leaving(problem)
     groups: list[NodeGroup] = []

@@ -3,7 +3,8 @@ Eviction pattern: one way in which running jobs leave a node together, and what 
 
 Each pattern is a column of its own because floors do not add up: two jobs that each free four GPUs free one
 block of eight together, and none alone. Equal jobs on a node differ only in the cost of eviction. The
-cheapest leave first, so only their number is a choice. A node with too many patterns is crowded: there each
+cheapest leave first, so only their number is a choice. A node with too many patterns is crowded, or with
+several replicas of a shrinkable job on shares, MIG instances or unequal numbers of GPUs: there each
 running job counts separately, rounded up, which is a relaxation.
 """
 

@@ -1,5 +1,5 @@
 """
-Node classes: the nodes of one node group in one set of domains, and their states.
+Node classes: the nodes of one node group in one set of domains, under the same joint limits.
 
 Every node is in exactly one node class. Its supply is a constant plus a sum over columns. A node is in its
 base state while all running jobs stay, or in the state of one eviction pattern. Every right-hand side of the

@@ -51,8 +51,8 @@ def horizon(problem: Problem, x: Columns) -> Iterator[Row]:
     jobs[j,k] in slot 0. w is a presence of waiting jobs that start later. They count on nothing that running
     jobs give up, so they also fit if these stay: rows without gains say so, for gangs in domains and quotas
     too. There are none if no running job may be disturbed, nor on areas with nodes that may be added.
-    come[i,τ] is 1 if predecessor i has started, or ended, by the beginning of τ. With a
-    single slot only the last of these rows are stated.
+    come[i,τ] is 1 if predecessor i has started in an earlier slot or, where j waits for its end, has ended
+    by the beginning of τ. With a single slot only the last of these rows are stated.
     """
     if problem.slots == 1:
         yield from _together(problem, x)
