@@ -341,6 +341,8 @@ class Explanation(Noun):
     """What the job has lost in the cluster, and how the plan handles it."""
     reason: Reason
     """Why its action is planned, or why it waits."""
+    stays: str = Field(default="", exclude_if=lambda value: not value)
+    """Why it runs on where it should leave: on a node to be drained, or before a window; else empty."""
     duration: ExpectedDuration
     """How long it is expected to take, and what that rests on."""
     scaling: JobScaling | None = Field(default=None, exclude_if=lambda value: value is None)

@@ -97,6 +97,8 @@ def _entries(found: Explanation) -> Iterator[tuple[str, str]]:
     if found.finding is not None:
         yield "damage", finding_text(found.finding)
     yield "why", f"{found.reason.code}: {found.reason.text}"
+    if found.stays:
+        yield "stays", found.stays
     if found.action == "start" and isinstance(points := found.reason.numbers.get("points"), int):
         yield "brings", f"{format_signed(points)} points"
     for number, other in enumerate(found.exchange[:_MOST_NEIGHBOURS]):
