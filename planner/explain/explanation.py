@@ -102,6 +102,8 @@ class QueuePosition(Noun):
     """The job's own figures."""
     replicas_fitting: Count
     """Replicas that its eligible nodes have capacity for now; quotas are not considered."""
+    beside_promises: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True if these leave to others what is promised to them before the job ends; so does `largest_free`."""
     replicas_needed: Count
     matching_nodes: Count
     largest_free: FreeBlock | None = None

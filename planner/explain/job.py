@@ -273,6 +273,7 @@ def explain_position(question: Hypothesis, ground: PlanFeasibility) -> QueuePosi
         points=earnings.full_points(job),
         urgency=Urgency(**_urgency(job, earnings, ground.plan.snapshot.taken_at)),
         replicas_fitting=min(job.gang.minimum, sum(ground.counting.counts(question).values())),
+        beside_promises=ground.counting.until(question) > 0,
         replicas_needed=job.gang.minimum,
         matching_nodes=len(matching),
         largest_free=_largest_free(matching, question, ground),
