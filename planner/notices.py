@@ -93,7 +93,7 @@ def require_sensible(notice: Notice, snapshot: Snapshot) -> None:
     if notice.drains and notice.until is not None:
         found.append("expected no end of a spot notice: the nodes do not come back.")
     if not notice.drains and notice.until is None:
-        found.append("expected the end of a maintenance, found none.")
+        found.append("expected the end of a maintenance, found none. Give `--until`.")
     if notice.until is not None and notice.until <= notice.at:
         found.append(
             f"expected an end after {print_timestamp(notice.at)}, found {print_timestamp(notice.until)}."
