@@ -205,7 +205,8 @@ def test_lines_that_are_wider_than_the_terminal_are_wrapped_and_indented():
     lines = outputs.wrapped(text, 60).split("\n")
 
     assert max(map(len, lines)) <= 60
-    assert [line[:5] for line in lines] == ["Warni", "  wor", "  Kno", "    n", "short"]
+    assert [line.split()[0] for line in lines] == ["Warning:", "word", "Known:", "name-1,", "short"]
+    assert [len(line) - len(line.lstrip()) for line in lines] == [0, 2, 2, 4, 0]
     assert " ".join(" ".join(lines).split()) == " ".join(text.split())
     assert outputs.wrapped("x" * 90, 60) == "x" * 90
 
