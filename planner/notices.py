@@ -1,8 +1,8 @@
 """
 Notices: nodes that are lost or serviced at a time, recorded as a maintenance window and answered at once.
 
-The answer is greedy's plan: jobs leave the nodes before the window opens, by migration or with a checkpoint,
-and nothing starts there that would not end in time.
+The answer is greedy's plan: nothing starts on the nodes that would not end in time. Jobs that would not end
+there in time leave, by migration or with a checkpoint, once the window opens within a slot's length.
 """
 
 from __future__ import annotations
@@ -14,14 +14,18 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.calendar import Reservation, ReservationKind
 from gpuplan.models.errors import PlannerError, truncated_names
-from gpuplan.models.placement import node_names
+from gpuplan.models.timing.durations import Durations, DurationSource
+from gpuplan.models.timing.reservation_windows import ReservationWindows
 from gpuplan.models.timing.time_slots import TimeSlots
-from gpuplan.models.units import print_seconds, print_timestamp
+from gpuplan.models.units import LARGEST_COUNT, MILLI, print_seconds, print_timestamp
+from gpuplan.planner.analysis.stay_reasons import FIXED, STAYS, StayReasons
 from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.text_format import join_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from gpuplan.models.job import Job
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
@@ -89,7 +93,7 @@ def require_sensible(notice: Notice, snapshot: Snapshot) -> None:
     if notice.drains and notice.until is not None:
         found.append("expected no end of a spot notice: the nodes do not come back.")
     if not notice.drains and notice.until is None:
-        found.append("expected the end of a maintenance, found none.")
+        found.append("expected the end of a maintenance, found none. Give `--until`.")
     if notice.until is not None and notice.until <= notice.at:
         found.append(
             f"expected an end after {print_timestamp(notice.at)}, found {print_timestamp(notice.until)}."
@@ -112,7 +116,7 @@ def with_notice(snapshot: Snapshot, notice: Notice) -> Snapshot:
 
 def answer(snapshot: Snapshot, policy: Policy, notice: Notice, *, seed: int, created_at: datetime) -> Plan:
     """Greedy's plan of a snapshot that has the window of a notice."""
-    rules = in_time(policy, notice, snapshot.taken_at)
+    rules = with_price_of_loss(snapshot, in_time(policy, notice, snapshot.taken_at), notice)
     return plan_epoch(snapshot, rules, seed=seed, created_at=created_at)
 
 
@@ -120,31 +124,113 @@ def in_time(policy: Policy, notice: Notice, now: datetime) -> Policy:
     """
     The policy with which a notice is answered: greedy alone, within 30 s and half of the time that is left.
 
-    Jobs leave for a window by the last plan before it opens. So with one slot, which ends with the
-    current hour by default, the slot is made long enough to contain the opening; several slots stay.
+    Jobs leave for a window by the last plan before it opens. So with one slot, which ends with the current
+    hour by default, the slot is made long enough to contain an opening that is a slot's length away, or
+    less; a later answer empties the nodes for other windows. Several slots stay.
     """
-    left = max(0, int((notice.at - now).total_seconds()))
+    left = _left(notice, now)
     limit = max(1_000, min(policy.budget.time_limit_ms, _MOST_MILLISECONDS, left * 500))
     budget, horizon = policy.budget.model_copy(update={"time_limit_ms": limit}), policy.horizon
-    while horizon.slots == 1 and TimeSlots.of(horizon, now).end <= left:
-        horizon = horizon.model_copy(update={"length": 2 * horizon.length})
+    if horizon.slots == 1 and left <= horizon.length:
+        while TimeSlots.of(horizon, now).end <= left:
+            horizon = horizon.model_copy(update={"length": 2 * horizon.length})
     return policy.model_copy(update={"solvers": (), "budget": budget, "horizon": horizon})
 
 
-def left_behind(plan: Plan, notice: Notice) -> Iterator[str]:
-    """What the plan does not save: jobs that stay on the nodes, and checkpoints that take too long."""
-    left = int((notice.at - plan.epoch).total_seconds())
-    lost, usual = set(notice.nodes), plan.policy.disruption.checkpoint
-    stay = {each.job for each in plan.placements if each.nodes & lost}
-    for job in plan.snapshot.jobs:
-        if job.running is None or not node_names(job.running.replicas) & lost:
+def with_price_of_loss(snapshot: Snapshot, policy: Policy, notice: Notice) -> Policy:
+    """
+    The policy with prices at which every job leaves nodes that are lost, since what stays there is lost too.
+
+    `prices.drain` is the highest that there is, and the prices of obligations are so low that those of no
+    job there reach it. Under these prices jobs would leave other nodes too. So the prices stay if other jobs
+    have to leave other nodes.
+    """
+    if not notice.drains:
+        return policy
+    lost, draining = set(notice.nodes), {node.name for node in snapshot.cluster.nodes if node.drain}
+    windows, gpu_milli = ReservationWindows(snapshot, policy, Durations(snapshot, policy)), MILLI
+    for job in snapshot.jobs:
+        if job.placement is None:
             continue
+        if job.placement.nodes & lost:
+            gpu_milli = max(gpu_milli, job.placement.quota_milli)
+        elif job.preemptible and (job.placement.nodes & draining or windows.forced_leave_window(job)):
+            return policy
+    most = LARGEST_COUNT * MILLI // (4 * gpu_milli)
+    prices = policy.prices.model_copy(
+        update={
+            "drain": LARGEST_COUNT,
+            "guarantee": min(most, policy.prices.guarantee),
+            "nominal": min(most, policy.prices.nominal),
+        }
+    )
+    return policy.model_copy(update={"prices": prices})
+
+
+def left_behind(plan: Plan, notice: Notice) -> Iterator[str]:
+    """What no plan saves: jobs that stay on the nodes beyond the time, and checkpoints that take too long."""
+    left, reasons = _left(notice, plan.epoch), StayReasons(plan)
+    stay, usual = set(_beyond(plan, notice)), plan.policy.disruption.checkpoint
+    later, placed = _leave_later(plan, notice), {each.job: each.nodes for each in plan.placements}
+    for job in _running_there(plan, notice):
         needed = usual if job.checkpoint_duration is None else job.checkpoint_duration
         if job.name in stay:
-            why = "it stays" if job.preemptible else "it is not preemptible"
-            yield f"job {job.name} is still on the nodes at {print_timestamp(notice.at)}: {why}."
-        elif needed > left:
+            if job.preemptible and later:
+                continue
+            why = reasons.of_window(job)
+            when = print_timestamp(notice.at)
+            yield f"job {job.name} is still on the nodes at {when}: {_WHY.get(why, why)}."
+        elif needed > left and not placed.get(job.name, set()) & set(notice.nodes):
             yield (
                 f"job {job.name} needs {print_seconds(needed)} to save its state, and {print_seconds(left)} "
                 "are left: it may lose the work since its last checkpoint."
             )
+
+
+def leaving_later(plan: Plan, notice: Notice) -> str:
+    """Which jobs run on for now, and when the same notice empties the nodes; empty if there are none."""
+    jobs = plan.snapshot.job_by_name
+    names = [name for name in _beyond(plan, notice) if jobs[name].preemptible]
+    if not names or not _leave_later(plan, notice):
+        return ""
+    length = timedelta(seconds=plan.policy.horizon.length)
+    since = print_timestamp(notice.at - length if plan.policy.horizon.slots == 1 else _slot_of(plan, notice))
+    verb = "runs" if len(names) == 1 else "run"
+    return (
+        f"{join_jobs(names)} {verb} on for now, and may still run at {print_timestamp(notice.at)}. "
+        f"Give the notice again from {since} on: that plan stops or moves what still runs there."
+    )
+
+
+_WHY: Final = {FIXED: "it is not preemptible", STAYS: "it stays"}
+
+
+def _left(notice: Notice, now: datetime) -> int:
+    return max(0, int((notice.at - now).total_seconds()))
+
+
+def _leave_later(plan: Plan, notice: Notice) -> bool:
+    """True if the window opens in no slot that this plan empties nodes for."""
+    left = _left(notice, plan.epoch)
+    return not notice.drains and TimeSlots.of(plan.policy.horizon, plan.epoch).edges[1] <= left
+
+
+def _slot_of(plan: Plan, notice: Notice) -> datetime:
+    """Begin of the slot in which the window opens."""
+    gone = int(notice.at.timestamp()) % plan.policy.horizon.length
+    return notice.at - timedelta(seconds=gone)
+
+
+def _running_there(plan: Plan, notice: Notice) -> Iterator[Job]:
+    lost = set(notice.nodes)
+    yield from (job for job in plan.snapshot.jobs if job.placement and job.placement.nodes & lost)
+
+
+def _beyond(plan: Plan, notice: Notice) -> Iterator[str]:
+    """Jobs that the plan leaves on the nodes and that end after the time, or at an unknown time."""
+    lost, durations = set(notice.nodes), Durations(plan.snapshot, plan.policy)
+    there, left = {each.job for each in plan.placements if each.nodes & lost}, _left(notice, plan.epoch)
+    for job in _running_there(plan, notice):
+        unknown = durations.expected(job).source is DurationSource.DEFAULT
+        if job.name in there and (unknown or durations.remaining(job) > left):
+            yield job.name

@@ -44,10 +44,11 @@ class _DocumentSchema(GenerateJsonSchema):
         made = super().default_schema(schema)
         inner: Any = schema["schema"]
         # A further bound on a type wraps the schema that has its serializer.
-        while "serialization" not in inner and inner["type"] == "function-after":
+        # So does the choice of `null`.
+        while "serialization" not in inner and inner["type"] in ("function-after", "nullable"):
             inner = inner["schema"]
         printer = inner.get("serialization", {})
-        if "default" in made and printer.get("type") == "function-plain":
+        if made.get("default") is not None and printer.get("type") == "function-plain":
             made["default"] = printer["function"](schema["default"])
         return made
 

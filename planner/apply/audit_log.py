@@ -315,7 +315,8 @@ def _tampered(place: str, what: str, found: str, expected: str) -> NoReturn:
 
 def _unreadable(path: str | Path, error: OSError) -> PlannerError:
     return PlannerError(
-        f"audit log {path} cannot be read: {error.strerror}.\nGive the path of an existing audit log."
+        f"audit log {path} cannot be read: {error.strerror}.\n`gpuplan apply` writes it; "
+        "give the path of an existing audit log."
     )
 
 

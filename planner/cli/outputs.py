@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import stat
 import sys
+import textwrap
 from contextlib import suppress
 from io import StringIO
 from pathlib import Path
@@ -18,6 +20,7 @@ from gpuplan.planner.cli.options import (
     FactsType,
     PlanFile,
     ascii_only,
+    is_terminal,
     option_group,
     terminal_width,
     wants_colour,
@@ -182,10 +185,33 @@ def show_text(found: object, text: Callable[..., str], *, plain: bool, **about: 
 
 
 def say(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Print a text of one or more lines; `err` selects standard error."""
+    """
+    Print a text of one or more lines; `err` selects standard error.
+
+    A terminal gets lines as wide as it is; a text without a newline at its end (`nl`) stays as it is.
+    """
     from gpuplan.planner.text_format import printable
 
-    click.echo(printable(text), err=err, nl=nl)
+    safe, stream = printable(text), sys.stderr if err else sys.stdout
+    if nl and is_terminal(stream):
+        safe = wrapped(safe, shutil.get_terminal_size().columns)
+    click.echo(safe, err=err, nl=nl)
+
+
+def wrapped(text: str, width: int) -> str:
+    """The text with lines of at most `width` columns where words allow it; further lines are indented."""
+    return "\n".join(line if len(line) <= width else _wrapped_line(line, width) for line in text.split("\n"))
+
+
+def _wrapped_line(line: str, width: int) -> str:
+    indent = " " * (len(line) - len(line.lstrip()))
+    return textwrap.fill(
+        line,
+        width,
+        subsequent_indent=f"{indent}  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def say_json(text: str, *, nl: bool = True) -> None:

@@ -174,7 +174,7 @@ def open_file(path: Path) -> sqlite3.Connection:
     if not path.is_file():
         raise PlannerError(
             f"there is no simulated cluster at {path}; expected the file of one.\n"
-            "Give the path of a cluster that was created from a snapshot."
+            "`gpuplan simulated create SOURCE` makes one; another file of one is given with `--state`."
         )
     with translate_errors(path), ExitStack() as undo:
         db = sqlite3.connect(path, isolation_level=None, timeout=BUSY_SECONDS)

@@ -102,6 +102,8 @@ class QueuePosition(Noun):
     """The job's own figures."""
     replicas_fitting: Count
     """Replicas that its eligible nodes have capacity for now; quotas are not considered."""
+    beside_promises: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True if these leave to others what is promised to them before the job ends; so does `largest_free`."""
     replicas_needed: Count
     matching_nodes: Count
     largest_free: FreeBlock | None = None
@@ -341,6 +343,8 @@ class Explanation(Noun):
     """What the job has lost in the cluster, and how the plan handles it."""
     reason: Reason
     """Why its action is planned, or why it waits."""
+    stays: str = Field(default="", exclude_if=lambda value: not value)
+    """Why it runs on where it should leave: on a node to be drained, or before a window; else empty."""
     duration: ExpectedDuration
     """How long it is expected to take, and what that rests on."""
     scaling: JobScaling | None = Field(default=None, exclude_if=lambda value: value is None)

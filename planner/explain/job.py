@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from gpuplan.models.eligibility.node_eligibility import ineligibility
 from gpuplan.models.eligibility.preemption_order import least_follower
 from gpuplan.models.errors import require_known
-from gpuplan.models.plan.actions import Grow, JobAction, Migrate, Preempt, Shrink, Start, Wait
+from gpuplan.models.placement import node_names
+from gpuplan.models.plan.actions import Grow, JobAction, Keep, Migrate, Preempt, Shrink, Start, Wait
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.queue import (
     ALL_MODELS,
@@ -26,6 +27,7 @@ from gpuplan.models.value.start_value import StartValue
 from gpuplan.planner.analysis.budget_use import BudgetKeeper
 from gpuplan.planner.analysis.projected_schedule import Prerequisites, ProjectedSchedule
 from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
+from gpuplan.planner.analysis.stay_reasons import StayReasons
 from gpuplan.planner.explain.explanation import (
     AwaitedJob,
     CompetingJob,
@@ -47,8 +49,9 @@ from gpuplan.planner.explain.queue import queue_order_key
 from gpuplan.planner.explain.remedies.minimal_remedies import remedies
 from gpuplan.planner.plan_builder.later_starts import deadline_outlook, overlap
 from gpuplan.planner.problem_builder.quotas import Reclaiming, min_requested_gpu_milli, queue_and_model_of
-from gpuplan.planner.text_format import gang_size, quota_number
+from gpuplan.planner.text_format import format_time, gang_size, join_first_names, quota_number
 from gpuplan.planner.waiting.eligible_nodes import EligibilityIndex
+from gpuplan.planner.waiting.time_messages import window_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,6 +95,7 @@ def explain(plan: Plan, name: str, *, source: str) -> Explanation:
         action=action.type,
         finding=next((each for each in plan.findings if each.job == name), None),
         reason=waiting.reason if waiting and isinstance(action, Wait) else action.reason,
+        stays=_why_it_stays(action, plan, future),
         scaling=_scaling(job, stay, future),
         duration=_duration(job, stay, future, JobValue(plan.snapshot, plan.policy, future.durations)),
         depends_on=tuple(_awaited(job, future)),
@@ -113,6 +117,21 @@ def explain(plan: Plan, name: str, *, source: str) -> Explanation:
         remedies=None if ground is None else remedies(ground, job),
         neighbours=tuple(_neighbours(stay, future)) if stay and stay.slot else (),
     )
+
+
+def _why_it_stays(action: JobAction, plan: Plan, future: ProjectedSchedule) -> str:
+    """`although h100-2 is to be drained: not preemptible`; empty for a job that need not leave."""
+    if not isinstance(action, Keep):
+        return ""
+    job, nodes = plan.snapshot.job_by_name[action.job], plan.snapshot.cluster.node_by_name
+    there = sorted(node_names(job.running.replicas)) if job.running else []
+    if drained := [name for name in there if (node := nodes.get(name)) is not None and node.drain]:
+        verb = "is" if len(drained) == 1 else "are"
+        return f"although {join_first_names(drained)} {verb} to be drained: {StayReasons(plan).of_drain(job)}"
+    if (window := future.windows.forced_leave_window(job)) is not None:
+        begins = format_time(future.instant_at(window.begins), plan.epoch)
+        return f"although {window_name(window)} begins at {begins}: {StayReasons(plan).of_window(job)}"
+    return ""
 
 
 _LEAVING_PLACES: Final = (Preempt, Shrink, Grow, Migrate)
@@ -254,6 +273,7 @@ def explain_position(question: Hypothesis, ground: PlanFeasibility) -> QueuePosi
         points=earnings.full_points(job),
         urgency=Urgency(**_urgency(job, earnings, ground.plan.snapshot.taken_at)),
         replicas_fitting=min(job.gang.minimum, sum(ground.counting.counts(question).values())),
+        beside_promises=ground.counting.until(question) > 0,
         replicas_needed=job.gang.minimum,
         matching_nodes=len(matching),
         largest_free=_largest_free(matching, question, ground),

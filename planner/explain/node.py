@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field
 
 from gpuplan.models.base import Noun
 from gpuplan.models.eligibility.node_eligibility import eligibility_key, ineligibility
 from gpuplan.models.placement import GpuShare
+from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.units import MILLI, Count, Mib, Milli, Name, Timestamp, print_milli
 from gpuplan.planner.explain.feasibility import PlanFeasibility
 from gpuplan.planner.explain.hypothesis import Hypothesis
@@ -277,9 +278,32 @@ def _stranded(place: NodeRoom, ground: PlanFeasibility) -> Iterator[Stranded]:
             kinds[kind] = _lacking(job, needs, place)
         lacking = kinds[kind]
         if lacking is not None:
-            found[lacking or f"room here, waiting for {waiting.reason.code.value}"].append(job.name)
+            code = waiting.reason.code
+            found[lacking or f"room here; {_WAITS.get(code, code.value)}"].append(job.name)
     for why, names in sorted(found.items(), key=lambda each: (-len(each[1]), each[0])):
         yield Stranded(why=why, jobs=len(names), example=names[0])
+
+
+_WAITS: Final = {
+    ReasonCode.HELD: "held",
+    ReasonCode.RETRIES_USED_UP: "no retries left",
+    ReasonCode.PREEMPTED: "stopped by this plan",
+    ReasonCode.DEPENDENCY_NEVER: "can never start, for its dependencies",
+    ReasonCode.DEADLINE_IMPOSSIBLE: "would miss its deadline",
+    ReasonCode.NO_MATCHING_NODE: "no node matches",
+    ReasonCode.EXCEEDS_MAX_QUOTA: "above the limit of its queue",
+    ReasonCode.DEPENDENCY: "waits for other jobs",
+    ReasonCode.BEGIN_TIME: "waits for its begin",
+    ReasonCode.WAITING_FOR_QUOTA: "waits for quota",
+    ReasonCode.RESOURCES: "too little room for all replicas",
+    ReasonCode.FRAGMENTED: "too little room for all replicas",
+    ReasonCode.LAYOUT_BLOCKED: "no MIG layout has room for it",
+    ReasonCode.DOMAIN: "no domain has room for all replicas",
+    ReasonCode.RESERVED: "would not end before a reservation",
+    ReasonCode.CO_START: "waits for its group",
+    ReasonCode.NOT_CHOSEN: "not chosen",
+}
+"""What a job waits for that would have room for a replica, as words to follow its room."""
 
 
 def _lacking(job: Job, needs: dict[str, int], place: NodeRoom) -> str | None:

@@ -125,7 +125,8 @@ def read_search(path: str | Path) -> SearchRecord:
     try:
         text = Path(path).read_bytes()
     except OSError as error:
-        raise _bad(str(path), f"cannot be read: {error.strerror}.") from None
+        message = f"cannot be read: {error.strerror}.\n  `gpuplan plan --search-log FILE` writes one."
+        raise _bad(str(path), message) from None
     lines: list[Line] = []
     for number, line in enumerate(text.split(b"\n")[:-1], start=1):
         try:

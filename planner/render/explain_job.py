@@ -97,6 +97,8 @@ def _entries(found: Explanation) -> Iterator[tuple[str, str]]:
     if found.finding is not None:
         yield "damage", finding_text(found.finding)
     yield "why", f"{found.reason.code}: {found.reason.text}"
+    if found.stays:
+        yield "stays", found.stays
     if found.action == "start" and isinstance(points := found.reason.numbers.get("points"), int):
         yield "brings", f"{format_signed(points)} points"
     for number, other in enumerate(found.exchange[:_MOST_NEIGHBOURS]):
@@ -271,7 +273,7 @@ def position_entries(found: Explanation) -> Iterator[tuple[str, str]]:
     for number, quota in enumerate(stands.quotas):
         yield ("" if number else "quota"), _quota(quota)
     if stands.ahead_in_all:
-        yield "ahead", _ahead(stands)
+        yield "ahead", _ahead(found.job, stands)
     for number, holder in enumerate(stands.holders):
         yield ("" if number else "held by"), _holder(holder, found.epoch)
     if rest := stands.holders_in_all - len(stands.holders):
@@ -282,6 +284,8 @@ def _room(stands: QueuePosition) -> str:
     if stands.largest_free is None:
         return "no node matches"
     places = f"{stands.replicas_fitting:,} of {format_count(stands.replicas_needed, 'replica')} would fit"
+    if stands.beside_promises:
+        places = f"{places} beside promised starts"
     free = _free(stands.largest_free)
     return f"{places} on {format_count(stands.matching_nodes, 'matching node')}; most is free on {free}"
 
@@ -299,14 +303,15 @@ def _quota(quota: QuotaLevel) -> str:
     return f"{quota.queue} uses {of_limit}, needs {needed}{short}"
 
 
-def _ahead(stands: QueuePosition) -> str:
+def _ahead(job: str, stands: QueuePosition) -> str:
     own = stands.urgency
     told = ", ".join(f"{each.job} ({_urgency(each, own)})" for each in stands.ahead)
     more = f" and {rest:,} more" if (rest := stands.ahead_in_all - len(stands.ahead)) else ""
     go = "goes" if stands.ahead_in_all == 1 else "go"
     by_rho = any(each.goal is Goal.FAIRNESS for each in (own, *stands.ahead))
     rho = "; rho is the time here over that with an equal share of the cluster" if by_rho else ""
-    return f"{format_count(stands.ahead_in_all, 'job')} {go} before it ({_urgency(own)}): {told}{more}{rho}"
+    jobs = format_count(stands.ahead_in_all, "job")
+    return f"{jobs} {go} before {join_jobs([job])} ({_urgency(own)}): {told}{more}{rho}"
 
 
 def _urgency(found: Urgency, than: Urgency | None = None) -> str:

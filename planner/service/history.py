@@ -217,8 +217,8 @@ def read_history(path: Path, *, last: int | None = None) -> tuple[EpochRecord, .
     """
     if not path.is_file():
         raise PlannerError(
-            f"there is no history at {path}; expected the file that `gpuplan run --history` writes.\n"
-            "Give its path."
+            f"there is no history at {path}; expected the file of one.\n"
+            "`gpuplan run` writes it; `gpuplan history FILE` reads another file."
         )
     with (
         _KIND.translate_errors(path),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import timedelta
 
@@ -12,16 +13,18 @@ from gpuplan.models.plan.actions import Migrate, Preempt
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.models.policy.settings import DisruptionBudget, HorizonPolicy
 from gpuplan.models.timing.time_slots import TimeSlots
+from gpuplan.planner.explain.job import explain
 from gpuplan.planner.notices import (
     Notice,
     NoticeKind,
     answer,
     in_time,
+    leaving_later,
     left_behind,
     require_sensible,
     with_notice,
 )
-from tests.support.builders.build import NOW, job, node, replica, snapshot
+from tests.support.builders.build import NOW, job, node, queue, replica, snapshot
 
 SOON = NOW + timedelta(seconds=120)
 SPOT = Notice(NoticeKind.SPOT, ("n0",), SOON)
@@ -91,6 +94,78 @@ def test_jobs_stay_until_a_maintenance_is_near():
     assert policy.solvers == ()
     assert looking_ahead.horizon == HorizonPolicy(slots=4)
     assert leavers(answered(busy(), far, Policy(horizon=HorizonPolicy(slots=4)))) == {}
+
+
+def test_with_one_slot_too_jobs_run_on_until_a_slot_before_the_maintenance():
+    far = Notice(NoticeKind.MAINTENANCE, ("n0",), NOW + timedelta(hours=4), NOW + timedelta(hours=6))
+    near = Notice(NoticeKind.MAINTENANCE, ("n0",), NOW + timedelta(hours=1), NOW + timedelta(hours=6))
+
+    runs_on, leaves = answered(busy(), far), answered(busy(), near)
+
+    assert leavers(runs_on) == {}
+    assert list(left_behind(runs_on, far)) == []
+    told = leaving_later(runs_on, far)
+    assert told.startswith("r0, r1 and 2 more run on for now, and may still run at 2026-11-20T16:00:00Z.")
+    assert "from 2026-11-20T15:00:00Z on" in told
+    assert len(leavers(leaves)) == 4
+    assert leaving_later(leaves, near) == ""
+
+
+def test_with_several_slots_jobs_leave_in_the_slot_in_which_the_maintenance_begins():
+    at = NOW + timedelta(hours=4, minutes=50)
+    far = Notice(NoticeKind.MAINTENANCE, ("n0",), at, at + timedelta(hours=2))
+
+    plan = answered(busy(), far, Policy(horizon=HorizonPolicy(slots=4)))
+
+    assert leavers(plan) == {}
+    assert "from 2026-11-20T16:00:00Z on" in leaving_later(plan, far)
+
+
+def test_only_jobs_that_may_still_run_then_are_told():
+    at = NOW + timedelta(hours=4)
+    notice = Notice(NoticeKind.MAINTENANCE, ("n0",), at, at + timedelta(hours=2))
+    jobs = [
+        job(name, gpus=1, at=[replica("n0", gpus=[gpu])], expected_duration=duration, preemptible=False)
+        for gpu, (name, duration) in enumerate([("short", "2h"), ("long", "9h"), ("unknown", None)])
+    ]
+
+    plan = answered(snapshot(nodes=[node("n0"), node("n1")], jobs=jobs), notice)
+
+    assert [each.split()[1] for each in left_behind(plan, notice)] == ["long", "unknown"]
+    assert leaving_later(plan, notice) == ""
+
+
+def worthy(**more):
+    """A job of more points than `prices.drain`, which would lose its queue a guarantee, and no other room."""
+    jobs = [job("big", gpus=8, priority=20, at=[replica("n0", gpus=range(8))], expected_duration="9h")]
+    return snapshot(nodes=[node("n0")], jobs=jobs, **more)
+
+
+def test_no_worth_and_no_guarantee_keep_a_job_on_a_node_that_is_lost():
+    world = worthy(queues=[queue(guarantee=8)])
+
+    assert leavers(answered(world)) == {"big": "preempt"}
+
+
+def test_a_job_that_is_worth_more_than_the_drain_stays_for_a_maintenance_and_says_why():
+    soon = Notice(NoticeKind.MAINTENANCE, ("n0",), SOON, SOON + timedelta(hours=1))
+
+    plan = answered(worthy(), soon)
+
+    (told,) = left_behind(plan, soon)
+    assert leavers(plan) == {}
+    assert re.search(r"a stop costs 22,\d{3} points, prices\.drain is 10,000", told)
+    assert explain(plan, "big", source="s").stays.endswith(told.split(": ")[1].rstrip("."))
+
+
+def test_a_notice_changes_no_prices_where_jobs_have_to_leave_other_nodes():
+    jobs = [
+        job(name, gpus=8, priority=20, at=[replica(where, gpus=range(8))], expected_duration="9h")
+        for name, where in (("big", "n0"), ("other", "n1"))
+    ]
+    world = snapshot(nodes=[node("n0"), node("n1", drain=True)], jobs=jobs)
+
+    assert leavers(answered(world)) == {}
 
 
 @pytest.mark.parametrize(

@@ -190,3 +190,9 @@ def test_defaults_are_in_the_units_of_documents():
     assert policies["PoolPolicy"]["properties"]["horizon"]["default"] == "1h"
     assert policies["Disruption"]["properties"]["restart"]["default"] == "5m"
     assert snapshots["Overcommit"]["properties"]["cpus"]["default"] == 1
+
+
+def test_a_default_that_may_be_null_is_written_in_its_own_form():
+    backfill = schema("policy")["$defs"]["Backfill"]["properties"]
+
+    assert (backfill["starving"]["default"], backfill["depth"]["default"]) == ("168h", None)

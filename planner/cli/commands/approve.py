@@ -52,7 +52,7 @@ def approve_command(
     policy_file: str | None,
     as_json: bool,
 ) -> None:
-    r"""
+    """
     Sign a saved plan, so that it may be applied on one cluster.
 
     The signature is kept beside the plan, in PLAN.approvals; the plan file stays as it is. With an agent
@@ -62,7 +62,7 @@ def approve_command(
       gpuplan approve plan.json --statement -o statement
       ssh-keygen -Y sign -n gpuplan -f ~/.ssh/id_ed25519 statement
       gpuplan approve plan.json --signature statement.sig
-    """
+    """  # noqa: D301 - click takes the character \b as the beginning of lines that stay as they are
     from datetime import UTC, datetime
 
     from gpuplan.planner.approval.approval_check import approval_check, policy_in_force

@@ -61,7 +61,8 @@ def instant(text: str, now: datetime) -> datetime:
 @click.command(
     "event",
     cls=WritingCommand,
-    epilog="Example: gpuplan event simulated spot-notice --node cloud-1 --at +120s -o plan.json",
+    epilog="Example: gpuplan event simulated spot-notice --node h100-1 --at +120s --policy demo/policy.yaml "
+    "-o plan.json",
 )
 @click.argument("source", type=ANY_PATH)
 @click.argument("kind", type=click.Choice(["spot-notice", "maintenance"]))
@@ -69,8 +70,13 @@ def instant(text: str, now: datetime) -> datetime:
     "--node", "nodes", multiple=True, required=True, type=EntityName("node"), help="May be repeated."
 )
 @click.option("--at", required=True, type=_INSTANT, help="When the nodes are lost or the service begins.")
-@click.option("--until", type=_INSTANT, help="maintenance: when it ends.")
-@click.option("--policy", "policy_file", type=ANY_PATH, help="Policy file; by default policy.yaml in SOURCE.")
+@click.option("--until", type=_INSTANT, help="When a maintenance ends, which needs it.")
+@click.option(
+    "--policy",
+    "policy_file",
+    type=ANY_PATH,
+    help="Policy file; by default policy.yaml in a SOURCE that is a directory, else the default policy.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the search.")
 @click.option(
     "--state",
@@ -95,11 +101,13 @@ def event_command(
     Answer a notice at once: nodes of SOURCE are lost or serviced.
 
     SOURCE is `simulated` or `slurm`, where the notice is recorded, or a snapshot, where only the plan has it.
-    The plan is greedy's: jobs leave the nodes before the time, by migration or with a checkpoint.
+    The plan is greedy's: jobs that would not end before the time leave the nodes, by migration or with a
+    checkpoint. If the time is more than a slot of the policy away (an hour by default), the plan only avoids
+    starts: give the notice again within that time. A maintenance needs `--until`.
     """
     from datetime import UTC, datetime
 
-    from gpuplan.planner.notices import answer, left_behind
+    from gpuplan.planner.notices import answer, leaving_later, left_behind
     from gpuplan.planner.plan_file.plan_file import plan_file_text, save_plan
     from gpuplan.planner.render.plan.text import plan_text
     from gpuplan.planner.sources.files import default_policy_path, load_policy
@@ -124,6 +132,8 @@ def event_command(
         show_text(plan, plan_text, plain=plain, verbose=False, path=None if out is None else str(out))
     for sentence in left_behind(plan, notice):
         say(f"Warning: {sentence}", err=True)
+    if sentence := leaving_later(plan, notice):
+        say(sentence, err=True)
     return EXIT_CHANGES if detailed_exitcode and plan.has_changes else 0
 
 

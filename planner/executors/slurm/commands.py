@@ -8,6 +8,7 @@ read as other fields; from 22.05 to 26.05 they are the same.
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -33,6 +34,11 @@ _NO_ANSWER: Final = re.compile(
     re.IGNORECASE,
 )
 """Messages of commands that did not reach the controller, or got no answer from it."""
+_NO_CONTROLLER: Final = re.compile(r"configuration source|failed to fetch config", re.IGNORECASE)
+"""Messages of commands that know no controller: Slurm is not set up on this host."""
+_MOST_TOLD: Final = 120
+"""Characters of a command in a message."""
+_DOCTOR: Final = "Run `gpuplan doctor`: it checks Slurm step by step."
 
 _NO_JOB: Final = "invalid job id"
 """In the message of a command about a job that is not there."""
@@ -155,13 +161,19 @@ def call(*command: str) -> str:
         raise PlannerError(
             f"`{command[0]}` cannot be run: {error}.\nExpected Slurm's commands on the PATH."
         ) from None
+    told = shlex.join(command)
+    told = told if len(told) <= _MOST_TOLD else f"{told[:_MOST_TOLD]}…"
     if done.returncode == 0:
         return done.stdout.decode(errors="replace")
     said = " ".join(done.stderr.decode(errors="replace").split()) or f"exit code {done.returncode}"
     if _NO_ANSWER.search(said):
-        raise UnreachableError(f"`{command[0]}`: {said}")
-    rights = " Expected an operator of Slurm." if _NO_RIGHTS.search(said) else ""
-    raise ExecutionError(f"`{' '.join(command[:2])}` was refused: {said}.{rights}")
+        raise UnreachableError(f"`{told}` reached no controller: {said}.\n{_DOCTOR}")
+    if _NO_CONTROLLER.search(said):
+        # It asked no controller, so nothing was changed.
+        raise ExecutionError(f"`{told}` failed: {said}.\n{_DOCTOR}")
+    if _NO_RIGHTS.search(said):
+        raise ExecutionError(f"`{told}` was refused: {said}. Expected an operator of Slurm.")
+    raise ExecutionError(f"`{told}` failed: {said}.")
 
 
 def update(thing: str, name: str, **fields: str) -> None:

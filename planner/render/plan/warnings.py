@@ -10,9 +10,9 @@ from gpuplan.models.plan.rollback import Rollback, StayingChange, StaysCode
 from gpuplan.models.queue import ALL_MODELS, with_all_below
 from gpuplan.models.units import MILLI
 from gpuplan.models.validation.base import DamageFinding, DamageKind, FindingOutcome
-from gpuplan.planner.analysis.budget_use import BudgetKeeper, budget_text
 from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
 from gpuplan.planner.analysis.quota_headroom import usage_by_queue, usage_of_resource
+from gpuplan.planner.analysis.stay_reasons import FIXED, STAYS, StayReasons
 from gpuplan.planner.apply.steps.checkpoint_slots import CheckpointSlots
 from gpuplan.planner.problem_builder.quotas import guaranteed_demand
 from gpuplan.planner.render.style import Style, Tone
@@ -23,7 +23,6 @@ from gpuplan.planner.waiting.time_messages import window_name
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpuplan.models.job import Job
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.snapshot import Snapshot
 
@@ -128,32 +127,20 @@ def _demand(snapshot: Snapshot, held: Mapping[str, int], resource: str, amount: 
 
 
 def waiting_drains(plan: Plan) -> list[str]:
-    """`node h100-2: drain waits for serve (not preemptible)`: jobs left on nodes to drain."""
+    """`node h100-2: drain waits for serve (not preemptible)`: jobs left on nodes to drain, and why."""
     draining = {node.name for node in plan.snapshot.cluster.nodes if node.drain}
     jobs = plan.snapshot.job_by_name
-    keeper = BudgetKeeper(plan.snapshot, plan.rules, plan.target)
+    reasons = StayReasons(plan)
     left: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for placement in sorted(plan.placements, key=lambda placement: placement.job):
         for node in placement.nodes & draining:
-            left[node][_why_it_stays(jobs[placement.job], keeper)].append(placement.job)
+            left[node][reasons.of_drain(jobs[placement.job])].append(placement.job)
     found = []
     for node, names in sorted(left.items()):
-        order = sorted(names, key=lambda why: (why != _FIXED, why == _STAYS, why))
+        order = sorted(names, key=lambda why: (why != FIXED, why == STAYS, why))
         told = [f"{join_jobs(names[why])} ({why})" for why in order]
         found.append(f"node {node}: drain waits for {join_with_and(told)}")
     return found
-
-
-_FIXED: Final = "not preemptible"
-
-_STAYS: Final = "stays"
-"""There is no room for the job elsewhere, or staying gives more points."""
-
-
-def _why_it_stays(job: Job, keeper: BudgetKeeper) -> str:
-    if not job.preemptible:
-        return _FIXED
-    return budget_text(use) if (use := keeper.against(job)) is not None else _STAYS
 
 
 def waiting_windows(plan: Plan) -> list[str]:
@@ -164,16 +151,14 @@ def waiting_windows(plan: Plan) -> list[str]:
         ProjectedSchedule(plan.snapshot, plan.policy, plan.target).windows,
         plan.snapshot.job_by_name,
     )
-    found = []
+    reasons, found = StayReasons(plan), []
     for placement in sorted(plan.placements, key=lambda placement: placement.job):
         job = jobs[placement.job]
         window = windows.forced_leave_window(job)
         left = sorted(placement.nodes & (window.nodes if window else set()))
         if window is not None and left:
-            why = "stays" if job.preemptible else "not preemptible"
-            found.append(
-                f"{window_name(window)}: {join_jobs([job.name])} is still on {join_first_names(left)} ({why})"
-            )
+            what = f"{join_jobs([job.name])} is still on {join_first_names(left)}"
+            found.append(f"{window_name(window)}: {what} ({reasons.of_window(job)})")
     return sorted(found)
 
 

@@ -187,7 +187,7 @@ def _output(key: str, command: tuple[str, ...] = ()) -> bytes:
     if done.returncode == 0 and not _LOST.search(said):
         return done.stdout
     said = said or f"exit code {done.returncode}"
-    raise PlannerError(f"`{' '.join(command)}` failed: {said}\nTry it by hand.")
+    raise PlannerError(f"`{' '.join(command)}` failed: {said}\nTry it by hand, or run `gpuplan doctor`.")
 
 
 def slurm_environment() -> dict[str, str]:

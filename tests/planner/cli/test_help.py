@@ -88,3 +88,10 @@ def test_a_source_that_cannot_be_read_completes_nothing(tmp_path):
 
     assert completed("explain", str(tmp_path / "bad.json"), "a") == []
     assert completed("explain", str(tmp_path / "missing"), "a") == []
+
+
+def test_a_backspace_marks_lines_that_stay_as_they_are(gpuplan):
+    shown = gpuplan("approve", "--help").out
+
+    assert "\\b" not in shown
+    assert "    gpuplan approve plan.json --statement -o statement\n    ssh-keygen -Y sign" in shown

@@ -197,3 +197,28 @@ def test_choices_of_an_option_that_is_missing_are_legible(gpuplan):
 
     assert shown.code == 2
     assert shown.err.endswith("Choose from:\n  simulated,\n  local,\n  slurm\n")
+
+
+def test_lines_that_are_wider_than_the_terminal_are_wrapped_and_indented():
+    text = "Warning: " + "word " * 20 + "end\n  Known: " + "name-1, " * 12 + "last\nshort"
+
+    lines = outputs.wrapped(text, 60).split("\n")
+
+    assert max(map(len, lines)) <= 60
+    assert [line.split()[0] for line in lines] == ["Warning:", "word", "Known:", "name-1,", "short"]
+    assert [len(line) - len(line.lstrip()) for line in lines] == [0, 2, 2, 4, 0]
+    assert " ".join(" ".join(lines).split()) == " ".join(text.split())
+    assert outputs.wrapped("x" * 90, 60) == "x" * 90
+
+
+def test_a_terminal_gets_wrapped_lines_and_a_pipe_gets_them_as_they_are(capsys, monkeypatch):
+    text = "word " * 40 + "end"
+    outputs.say(text)
+    piped = capsys.readouterr().out
+    monkeypatch.setattr(outputs, "is_terminal", lambda _: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    outputs.say(text)
+    shown = capsys.readouterr().out
+
+    assert piped == f"{text}\n"
+    assert max(map(len, shown.splitlines())) <= 80 < len(text)

@@ -68,7 +68,7 @@ def test_why_no_job_starts_on_the_rest_of_a_node():
 
     assert [(each.jobs, each.example) for each in found] == [(3, "w0"), (1, "h")]
     assert found[0].why == "too few CPUs (1 CPU free)"
-    assert found[1].why == "room here, waiting for Held"
+    assert found[1].why == "room here; held"
 
 
 @pytest.mark.parametrize("about", [{"power_cap_watts": 700}, {"rack": "r"}])

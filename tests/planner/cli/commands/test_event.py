@@ -73,3 +73,37 @@ def test_a_host_takes_no_notices(gpuplan):
 
     assert shown.code == 2
     assert "A host takes no notices: expected simulated, slurm or a snapshot" in " ".join(shown.err.split())
+
+
+def test_a_maintenance_without_an_end_says_what_to_give(gpuplan, quickstart):
+    shown = gpuplan("event", quickstart, "maintenance", "--node", "a100-1", "--at", "+4h")
+
+    assert shown.code == 1
+    assert "Give `--until`." in shown.err
+
+
+def test_jobs_that_run_on_for_now_are_told_with_the_next_step(gpuplan, quickstart):
+    gpuplan("plan", quickstart, "-o", "plan.json")
+    gpuplan("apply", "plan.json", "--executor", "simulated", "--auto-approve")
+
+    shown = gpuplan("event", "simulated", "maintenance", "--node", "a100-1", "--at", "+4h", "--until", "+6h")
+
+    assert "preempt" not in shown.out
+    assert "captioner runs on for now" in " ".join(shown.err.split())
+    assert "notebook" not in shown.err
+
+
+@pytest.mark.parametrize(
+    ("command", "step"),
+    [
+        (("simulated", "advance", "1h"), "`gpuplan simulated create SOURCE` makes one"),
+        (("history",), "`gpuplan run` writes it"),
+        (("search-log", "nofile"), "`gpuplan plan --search-log FILE` writes one."),
+        (("audit", "show"), "`gpuplan apply` writes it"),
+    ],
+)
+def test_what_is_missing_is_told_with_the_command_that_makes_it(gpuplan, command, step):
+    shown = gpuplan(*command)
+
+    assert shown.code != 0
+    assert step in shown.err

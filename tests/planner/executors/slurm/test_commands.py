@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuplan.planner.executors.interface import ExecutionError
+from gpuplan.planner.executors.interface import ExecutionError, UnreachableError
 from gpuplan.planner.executors.slurm import commands
 from gpuplan.planner.executors.slurm.commands import call, jobs_table
 
@@ -52,3 +52,35 @@ def test_variables_of_the_operator_change_no_command(monkeypatch):
     found = dict(each.split("=", 1) for each in call("env", "-0").split("\0") if each)
     assert {name for name, value in found.items() if value == "set"} == {"SLURM_CONF"}
     assert found["SLURM_BITSTR_LEN"] == "0"
+
+
+def said_by(tmp_path, text):
+    """A command of Slurm that says this and fails."""
+    path = tmp_path / "scontrol"
+    path.write_text(f"#!/bin/sh\necho '{text}' >&2\nexit 1\n", encoding="utf-8")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "words"),
+    [
+        (
+            "fatal: Could not establish a configuration source",
+            ExecutionError,
+            ["show config` failed", "doctor"],
+        ),
+        ("Unable to contact slurm controller", UnreachableError, ["show config` reached no", "doctor"]),
+        (
+            "slurm_update error: Access/permission denied",
+            ExecutionError,
+            ["was refused", "an operator of Slurm"],
+        ),
+        ("slurm_update error: Invalid node name", ExecutionError, ["show config` failed: slurm_update"]),
+    ],
+)
+def test_a_command_that_fails_is_told_as_a_whole_with_the_next_step(tmp_path, text, kind, words):
+    with pytest.raises(kind) as failed:
+        call(said_by(tmp_path, text), "show", "config")
+
+    assert [word for word in words if word not in str(failed.value)] == []
