@@ -22,10 +22,7 @@ def pack_shares(shares: Sequence[int], free: Sequence[int], max_steps: int) -> t
     packing, AAAI 2002). None if no packing was found within `max_steps` ways.
     """
     order = sorted(range(len(shares)), key=lambda index: (-shares[index], index))
-    sizes = [shares[index] for index in order]
-    chosen = _best_fit(sizes, list(free))
-    if chosen is None:
-        chosen = _BinCompletion(sizes, free, max_steps).packing()
+    chosen = _packing(tuple(shares[index] for index in order), tuple(free), max_steps)
     if chosen is None:
         return None
     gpus = [0] * len(shares)
@@ -34,7 +31,14 @@ def pack_shares(shares: Sequence[int], free: Sequence[int], max_steps: int) -> t
     return tuple(gpus)
 
 
-def _best_fit(sizes: list[int], free: list[int]) -> list[int] | None:
+@lru_cache(maxsize=4096)
+def _packing(sizes: tuple[int, ...], free: tuple[int, ...], max_steps: int) -> list[int] | None:
+    """GPU of each share, the largest first; hundreds of nodes have the same shares."""
+    chosen = _best_fit(sizes, list(free))
+    return _BinCompletion(sizes, free, max_steps).packing() if chosen is None else chosen
+
+
+def _best_fit(sizes: Sequence[int], free: list[int]) -> list[int] | None:
     """GPU of each share, each where the least room is left; None if one does not fit."""
     chosen = []
     for size in sizes:
@@ -55,7 +59,7 @@ class _BinCompletion:
     can be moved there.
     """
 
-    def __init__(self, sizes: list[int], free: Sequence[int], max_steps: int) -> None:
+    def __init__(self, sizes: Sequence[int], free: Sequence[int], max_steps: int) -> None:
         self._sizes = sizes
         self._distinct = sorted(set(sizes), reverse=True)
         self._gpus = sorted(range(len(free)), key=lambda gpu: (free[gpu], gpu))
