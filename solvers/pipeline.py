@@ -20,9 +20,9 @@ from gpuplan.solvers.exact_run import ExactRun, TargetGapReachedError
 from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
 from gpuplan.solvers.heuristics.promise_reservations import reserve_promised_starts, start_firm_reservations
+from gpuplan.solvers.improve.packing_ahead import packs_first
 from gpuplan.solvers.incumbent import LAST_PLAN, NO_SOLVER, EpochSearch, Limits
 from gpuplan.solvers.interface import Headroom
-from gpuplan.solvers.packing_ahead import packs_first
 from gpuplan.solvers.solver_child import relaxed_here
 from gpuplan.solvers.state.ledger import Ledger
 from gpuplan.solvers.targets.to_target import target_of

@@ -18,8 +18,8 @@ from gpuplan.solvers.deadline import is_late
 from gpuplan.solvers.exact_run import SOLVE_ENTRY
 from gpuplan.solvers.heuristics.greedy import greedy, greedy_by_priority
 from gpuplan.solvers.heuristics.promise_reservations import reserve_promised_starts
+from gpuplan.solvers.improve.packing_ahead import packing_ahead, packs_ahead
 from gpuplan.solvers.incumbent import NO_SOLVER, EpochSearch, Limits
-from gpuplan.solvers.packing_ahead import packing_ahead, packs_ahead
 from gpuplan.solvers.pipeline import GREEDY, LNS, must_keep_last_plan, offer_extended_plan, solve_stage
 from gpuplan.solvers.priority_stages import (
     PriorityResults,

@@ -3,6 +3,7 @@
 import pytest
 
 from benchmarks.house import EXACT, ROOT, House
+from benchmarks.plan_calls import calls_of_plan
 
 FILES = {
     "models/base.py": '"""Base."""\n\n# Why.\nLIMIT = 5\n\n\nclass Row:\n    """Row."""\n',
@@ -74,3 +75,27 @@ def test_a_constraint_is_made_to_hold_where_code_names_it_and_not_where_text_doe
 
     assert house.making_hold() == ["solvers/rows.py"]
     assert list(values(house.example()).values()) == ["2", "1"]
+
+
+def test_enumerations_with_a_move_are_counted(tmp_path):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/kinds.py").write_text(
+        "class Change(StrEnum):\n    MOVED = 'moved'\n\n\nclass Step(StrEnum):\n    REMOVED = 'removed'\n"
+    )
+
+    assert values(House(tmp_path).forms()) == {"enumerations with a move of a job": "1 (Change)"}
+
+
+def test_the_ledger_has_few_public_methods_and_no_base():
+    found = values(House(ROOT).forms())
+
+    assert found["base classes of the ledger"] == "0"
+    assert int(found["public methods and properties of the ledger"]) <= 25
+
+
+@pytest.mark.slow
+def test_files_are_counted_that_run_in_a_plan_and_that_get_its_snapshot():
+    calls = calls_of_plan(ROOT, "scenarios/quickstart", ("models",))
+
+    assert 0 < calls.with_snapshot < calls.files < len(list((ROOT / "models").rglob("*.py")))
+    assert calls.returns > 0

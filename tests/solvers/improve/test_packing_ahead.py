@@ -16,8 +16,8 @@ from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers import portfolio
 from gpuplan.solvers.heuristics.greedy import greedy_by_priority
 from gpuplan.solvers.improve.odd_shares import Packing
+from gpuplan.solvers.improve.packing_ahead import packs_ahead
 from gpuplan.solvers.improve.packing_by_priority import pack_by_priority
-from gpuplan.solvers.packing_ahead import packs_ahead
 from gpuplan.solvers.params.improve import ColumnGenerationParams
 from gpuplan.solvers.params.search import SearchParams
 from gpuplan.solvers.pipeline import GREEDY, LNS
