@@ -132,7 +132,7 @@ def in_time(policy: Policy, notice: Notice, now: datetime) -> Policy:
     limit = max(1_000, min(policy.budget.time_limit_ms, _MOST_MILLISECONDS, left * 500))
     budget, horizon = policy.budget.model_copy(update={"time_limit_ms": limit}), policy.horizon
     if horizon.slots == 1 and left <= horizon.length:
-        while TimeSlots.of(horizon, now).end < left:
+        while TimeSlots.of(horizon, now).end <= left:
             horizon = horizon.model_copy(update={"length": 2 * horizon.length})
     return policy.model_copy(update={"solvers": (), "budget": budget, "horizon": horizon})
 
@@ -212,14 +212,13 @@ def _left(notice: Notice, now: datetime) -> int:
 def _leave_later(plan: Plan, notice: Notice) -> bool:
     """True if the window opens in no slot that this plan empties nodes for."""
     left = _left(notice, plan.epoch)
-    return not notice.drains and TimeSlots.of(plan.policy.horizon, plan.epoch).edges[1] < left
+    return not notice.drains and TimeSlots.of(plan.policy.horizon, plan.epoch).edges[1] <= left
 
 
 def _slot_of(plan: Plan, notice: Notice) -> datetime:
-    """Begin of the slot in which the window opens, or that ends as it opens."""
-    length = plan.policy.horizon.length
-    gone = int(notice.at.timestamp()) % length
-    return notice.at - timedelta(seconds=gone or length)
+    """Begin of the slot in which the window opens."""
+    gone = int(notice.at.timestamp()) % plan.policy.horizon.length
+    return notice.at - timedelta(seconds=gone)
 
 
 def _running_there(plan: Plan, notice: Notice) -> Iterator[Job]:

@@ -110,10 +110,9 @@ class ReservationWindows:
 
     def forced_leave_window(self, job: Job) -> ReservationWindow | None:
         """
-        The window for which a running job must leave now: it opens in this slot, or as the next one begins.
+        The window for which a running job must leave now: it opens before the next slot begins.
 
-        For windows that open later a later plan can act before they open. No job must leave for a starving
-        job.
+        For windows that open later a later plan can act. No job must leave for a starving job.
         """
         if job.running is None or not self.all:
             return None
@@ -122,7 +121,7 @@ class ReservationWindows:
             window
             for name in sorted({replica.node for replica in job.running.replicas})
             if (window := self._in_the_way(job, name, 0, left, reserved=True))
-            and window.begins <= self.slots.edges[1]
+            and window.begins < self.slots.edges[1]
         )
         return min(met, key=lambda window: (window.begins, window.reservation.name), default=None)
 
