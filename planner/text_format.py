@@ -66,10 +66,10 @@ def printable_json(text: str) -> str:
     )
 
 
-def wrapped(text: str, *, indent: int) -> str:
+def wrapped(text: str, *, indent: int, width: int = _WIDTH) -> str:
     """The text of a message in lines that a terminal shows, the later ones indented; names are not broken."""
     return textwrap.fill(
-        text, _WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+        text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
     )
 
 

@@ -8,7 +8,6 @@ import os
 import shutil
 import stat
 import sys
-import textwrap
 from contextlib import suppress
 from io import StringIO
 from pathlib import Path
@@ -200,17 +199,13 @@ def say(text: str, *, err: bool = False, nl: bool = True) -> None:
 
 def wrapped(text: str, width: int) -> str:
     """The text with lines of at most `width` columns where words allow it; further lines are indented."""
-    return "\n".join(line if len(line) <= width else _wrapped_line(line, width) for line in text.split("\n"))
+    from gpuplan.planner import text_format
 
-
-def _wrapped_line(line: str, width: int) -> str:
-    indent = " " * (len(line) - len(line.lstrip()))
-    return textwrap.fill(
-        line,
-        width,
-        subsequent_indent=f"{indent}  ",
-        break_long_words=False,
-        break_on_hyphens=False,
+    return "\n".join(
+        line
+        if len(line) <= width
+        else text_format.wrapped(line, indent=len(line) - len(line.lstrip()) + 2, width=width)
+        for line in text.split("\n")
     )
 
 
