@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gpuplan.models.placement import Placement
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.improve.column_generation.master import MasterSolution
+    from gpuplan.solvers.improve.column_generation.subproblem import RepackProblem
     from gpuplan.solvers.interface import Budget
 
 
@@ -38,18 +39,22 @@ def pack_by_priority(
     """
     Pack the jobs of the highest priority, then with those of the next, and so on; report the plan.
 
-    What a priority earns is a floor for those after it. Jobs that are not plain have what is left.
+    What a priority earns is a floor for those after it. Jobs that are not plain have what is left. Without
+    plain jobs nothing is reported.
     """
-    ledger = Ledger(problem, budget.params.placement)
+    ledger, params = Ledger(problem, budget.params.placement), budget.params.column_generation
     whole, base = covers_whole_problem(ledger), ledger.objective
-    stages = _Stages(ledger, budget)
+    question = extract_repack_problem(ledger, None, params)
+    if not question.offers:
+        return
+    stages = _Stages(ledger, question, budget)
     for position, priority in enumerate(problem.priorities):
         now = time.monotonic()
-        share = budget.params.column_generation.share_of_repacking / (len(problem.priorities) - position)
+        share = params.share_of_repacking / (len(problem.priorities) - position)
         stages.pack(priority, now + share * (budget.deadline - now))
     if stages.answer is None:
         return
-    place_solution(ledger, stages.question, stages.answer)
+    place_solution(ledger, question, stages.answer)
     fill_free_capacity(ledger)
     # A search for the places of shares may give up. Then less is earned than what the proofs are about.
     valid = whole and all(ledger.served[priority] >= floor for priority, floor in stages.floors.items())
@@ -60,13 +65,10 @@ def pack_by_priority(
 class _Stages:
     """One master for all priorities, so that places are taken once."""
 
-    def __init__(self, ledger: Ledger, budget: Budget) -> None:
-        self._problem, self._seed = ledger.problem, budget.seed
-        self._params = budget.params.column_generation
-        self.question = extract_repack_problem(ledger, None, self._params)
-        self._master = Master(
-            ledger, self.question, self._seed, tuple((each, 0) for each in ledger.problem.priorities)
-        )
+    def __init__(self, ledger: Ledger, question: RepackProblem, budget: Budget) -> None:
+        self._question, self._charges, self._seed = question, ledger.problem.charges, budget.seed
+        floors = tuple((each, 0) for each in ledger.problem.priorities)
+        self._master = Master(ledger, question, budget.seed, floors)
         self.answer: MasterSolution | None = None
         self.proven: list[int] = []
         """Priorities for which no packing is better that brings the higher ones as much."""
@@ -77,12 +79,12 @@ class _Stages:
 
     def pack(self, priority: int, deadline: float) -> None:
         """Admit the jobs of a priority."""
-        master, params, now = self._master, self._params, time.monotonic()
+        master, params, now = self._master, self._question.params, time.monotonic()
         master.admit(priority)
         found = generate_columns(
             master,
-            self.question,
-            self._problem.charges,
+            self._question,
+            self._charges,
             deadline=now + params.share_of_pricing * (deadline - now),
             seed=self._seed,
         )

@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.odd_cases import SHARES, OddCase, odd_snapshot
 from benchmarks.sizes import SIZES, made_up
+from gpuplan.models.gang import Gang
 from gpuplan.models.plan.solution import DesiredState, StopReason
 from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.problem_builder import build_problem
@@ -23,6 +24,7 @@ from gpuplan.solvers.params.search import SearchParams
 from gpuplan.solvers.pipeline import GREEDY, LNS
 from gpuplan.solvers.portfolio import Limits
 from gpuplan.solvers.priority_stages import PriorityResults
+from tests.support.builders import build
 from tests.support.strategies.random_targets import judged
 
 pytestmark = pytest.mark.slow
@@ -142,6 +144,18 @@ def test_in_a_process_of_its_own_it_is_the_same():
 
     assert found.solver == LNS
     assert found.objective >= check(packed(problem).target).objective
+
+
+def test_without_plain_jobs_there_is_no_packing():
+    several = {"gang": Gang(minimum=1, maximum=2)}
+    jobs = [build.job(f"j{at}", milli=370).model_copy(update=several) for at in range(3)]
+    problem = build_problem(build.snapshot(jobs=jobs), Policy())
+    assert problem.classes
+    found = []
+
+    pack_by_priority(problem, (), LIMITS.budget(1e12), found.append)
+
+    assert found == []
 
 
 def test_it_is_asked_only_if_packing_is_the_decision():
