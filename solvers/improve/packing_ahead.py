@@ -54,10 +54,10 @@ def packs_first(problem: Problem, limits: Limits) -> bool:
     if limits.deterministic or not limits.solvers:
         return False
     params = limits.params
-    possible = params.column_generation.enabled and problem.slots == 1
+    if not params.column_generation.enabled or problem.slots > 1 or not asks_for_odd_shares(problem):
+        return False
     waiting = sum(len(one.jobs) for one in problem.classes if one.role is ClassRole.START)
-    large = waiting >= params.column_generation.many_jobs or not is_small(problem, params.exact.child)
-    return possible and large and asks_for_odd_shares(problem)
+    return waiting >= params.column_generation.many_jobs or not is_small(problem, params.exact.child)
 
 
 def packs_ahead(problem: Problem, limits: Limits) -> bool:

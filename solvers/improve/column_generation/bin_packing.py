@@ -32,10 +32,12 @@ def pack_shares(shares: Sequence[int], free: Sequence[int], max_steps: int) -> t
 
 
 @lru_cache(maxsize=4096)
-def _packing(sizes: tuple[int, ...], free: tuple[int, ...], max_steps: int) -> list[int] | None:
+def _packing(sizes: tuple[int, ...], free: tuple[int, ...], max_steps: int) -> tuple[int, ...] | None:
     """GPU of each share, the largest first; hundreds of nodes have the same shares."""
     chosen = _best_fit(sizes, list(free))
-    return _BinCompletion(sizes, free, max_steps).packing() if chosen is None else chosen
+    if chosen is None:
+        chosen = _BinCompletion(sizes, free, max_steps).packing()
+    return None if chosen is None else tuple(chosen)
 
 
 def _best_fit(sizes: Sequence[int], free: list[int]) -> list[int] | None:
@@ -87,12 +89,8 @@ class _BinCompletion:
         wanted = sum(size * count for size, count in zip(self._distinct, left, strict=True))
         if wanted > sum(self._rooms[position:]) or (position, left) in self._failed:
             return None
-        room = self._rooms[position]
-        ways = sorted(
-            _fillings(self._distinct, left, 0, room),
-            key=lambda way: -sum(size * count for size, count in zip(self._distinct, way, strict=True)),
-        )
-        for way in ways:
+        ways = sorted(_fillings(self._distinct, left, 0, self._rooms[position]), key=lambda found: found[1])
+        for way, _ in ways:
             self._steps -= 1
             if self._steps < 0:
                 return None
@@ -103,19 +101,22 @@ class _BinCompletion:
         return None
 
 
-def _fillings(sizes: Sequence[int], left: Sequence[int], start: int, room: int) -> Iterator[tuple[int, ...]]:
-    """Numbers of shares of each size, from `start` on, after which none fits; many large ones first."""
+def _fillings(
+    sizes: Sequence[int], left: Sequence[int], start: int, room: int
+) -> Iterator[tuple[tuple[int, ...], int]]:
+    """
+    (numbers of shares of each size from `start` on, room left over) where no further share fits.
+
+    Many large shares come first.
+    """
     if start == len(sizes):
-        yield ()
+        yield (), room
         return
     size = sizes[start]
-    most = min(left[start], room // size)
-    for count in range(most, -1, -1):
-        rest = room - count * size
-        for others in _fillings(sizes, left, start + 1, rest):
-            spare = rest - sum(each * n for each, n in zip(sizes[start + 1 :], others, strict=True))
+    for count in range(min(left[start], room // size), -1, -1):
+        for others, spare in _fillings(sizes, left, start + 1, room - count * size):
             if count == left[start] or spare < size:
-                yield (count, *others)
+                yield (count, *others), spare
 
 
 @lru_cache(maxsize=4096)
