@@ -258,12 +258,13 @@ class House:
 
     def run(self) -> Iterator[Measure]:
         """What runs in a plan of 9 jobs on 6 nodes."""
-        calls = calls_of_plan(self.root, "scenarios/quickstart", ROOMS)
+        calls = calls_of_plan(self.root, "scenarios/quickstart", "train-ranker", ROOMS)
         share = f"{100 * calls.files / len(self.files):.0f} %"
         yield Measure("files run by a small plan", str(calls.files), "≤ 110")
         yield Measure("the same, of all files", share, "≤ 52 %")
         yield Measure("files that get its snapshot, from `plan_epoch` on", str(calls.with_snapshot), "≤ 20")
         yield Measure("returns to one that was left", str(calls.returns), "≤ 15")
+        yield Measure("classes of objects about one waiting job", _listed(calls.forms), "≤ 9")
 
     def measures(self) -> Iterator[Measure]:
         """All of them."""

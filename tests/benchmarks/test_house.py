@@ -95,7 +95,9 @@ def test_the_ledger_has_few_public_methods_and_no_base():
 
 @pytest.mark.slow
 def test_files_are_counted_that_run_in_a_plan_and_that_get_its_snapshot():
-    calls = calls_of_plan(ROOT, "scenarios/quickstart", ("models",))
+    calls = calls_of_plan(ROOT, "scenarios/quickstart", "train-ranker", ("models",))
 
     assert 0 < calls.with_snapshot < calls.files < len(list((ROOT / "models").rglob("*.py")))
     assert calls.returns > 0
+    assert {"Job", "JobClass", "JobCandidate", "Waiting"} <= set(calls.forms)
+    assert "Node" not in calls.forms
