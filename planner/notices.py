@@ -212,13 +212,13 @@ def _left(notice: Notice, now: datetime) -> int:
 def _leave_later(plan: Plan, notice: Notice) -> bool:
     """True if the window opens in no slot that this plan empties nodes for."""
     left = _left(notice, plan.epoch)
-    return not notice.drains and TimeSlots.of(plan.policy.horizon, plan.epoch).edges[1] <= left
+    return not notice.drains and TimeSlots.of(plan.policy.horizon, plan.epoch).edges[1] < left
 
 
 def _slot_of(plan: Plan, notice: Notice) -> datetime:
-    """Begin of the slot in which the window opens."""
-    gone = int(notice.at.timestamp()) % plan.policy.horizon.length
-    return notice.at - timedelta(seconds=gone)
+    """Begin of the slot in which the window opens, or at the end of which it does."""
+    length = plan.policy.horizon.length
+    return notice.at - timedelta(seconds=int(notice.at.timestamp()) % length or length)
 
 
 def _running_there(plan: Plan, notice: Notice) -> Iterator[Job]:

@@ -110,9 +110,10 @@ class ReservationWindows:
 
     def forced_leave_window(self, job: Job) -> ReservationWindow | None:
         """
-        The window for which a running job must leave now: it opens before the next slot begins.
+        The window for which a running job must leave now: it opens before the next slot begins, or with it.
 
-        For windows that open later a later plan can act. No job must leave for a starving job.
+        For windows that open later a later plan can act, but a plan of the instant at which one opens is too
+        late. No job must leave for a starving job.
         """
         if job.running is None or not self.all:
             return None
@@ -121,7 +122,7 @@ class ReservationWindows:
             window
             for name in sorted({replica.node for replica in job.running.replicas})
             if (window := self._in_the_way(job, name, 0, left, reserved=True))
-            and window.begins < self.slots.edges[1]
+            and window.begins <= self.slots.edges[1]
         )
         return min(met, key=lambda window: (window.begins, window.reservation.name), default=None)
 

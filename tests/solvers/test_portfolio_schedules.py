@@ -28,10 +28,11 @@ def best(seed):
 
 
 def best_of(snapshot, policy):
-    """The objective of the best legal schedule; None if there are too many."""
-    offered = {
-        each.job for each in build_problem(snapshot, policy).incumbents if each.stop_points is not None
-    }
+    """The objective of the best legal schedule; None if there are too many, or a running job may be moved."""
+    incumbents = build_problem(snapshot, policy).incumbents
+    if any(each.move is not None for each in incumbents):
+        return None
+    offered = {each.job for each in incumbents if each.stop_points is not None}
     try:
         found = exhaustive_schedules.best_schedule(snapshot, policy, stopping=offered)
     except exhaustive_schedules.TooLargeError:

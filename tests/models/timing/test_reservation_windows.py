@@ -75,7 +75,9 @@ def test_owners_are_jobs_with_all_of_the_labels():
     assert not found.owns(waits(labels={"team": "red", "week": "7"}), course)
 
 
-@pytest.mark.parametrize(("start", "expelled"), [(-0.5, True), (0.9, True), (1, False), (-1, False)])
+@pytest.mark.parametrize(
+    ("start", "expelled"), [(-0.5, True), (0.9, True), (1, True), (1.01, False), (-1, False)]
+)
 def test_a_job_that_runs_into_a_window_leaves_in_the_slot_before_it(start, expelled):
     job = runs(left=3)
 

@@ -218,7 +218,8 @@ def test_a_job_that_has_to_go_for_a_window_and_goes_is_paid_for():
 
 
 def test_a_job_that_need_not_go_yet_or_at_all_is_not_paid_for():
-    assert left(begins=1) == 0
+    assert left(begins=1) == 7000
+    assert left(begins=1.5) == 0
     assert left(hours=0.5) == 0
     assert left(nodes=("n1",)) == 0
 

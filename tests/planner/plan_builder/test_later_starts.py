@@ -477,7 +477,7 @@ class TestWindows:
         assert unmet_commitments(self.plan(stopped=["r"])) == []
 
     def test_a_window_in_a_later_slot_leaves_time(self):
-        later = self.SOON.model_copy(update={"start": at(1)})
+        later = self.SOON.model_copy(update={"start": at(1.5)})
         world = snapshot(jobs=[running("r", *whole("n0"), hours=2)], reservations=(later,))
 
         assert unmet_commitments(drafted(world, policy=looking_ahead())) == []

@@ -134,7 +134,8 @@ def test_a_job_that_runs_into_a_window_that_opens_within_the_slot_has_to_leave()
 
     assert stopped(0.5) == ["r"]
     assert stopped(-0.5) == ["r"]
-    assert stopped(1) == []
+    assert stopped(1) == ["r"]
+    assert stopped(1.5) == []
     assert stopped(0.5, left=0.5) == []
     assert stopped(0.5, preemptible=False) == []
 

@@ -194,9 +194,12 @@ def test_a_job_that_has_to_go_now_may_be_stopped_or_moved_though_policy_forbids(
 
     assert allowed(begins=0.5)
     assert allowed(there, begins=0.5)
+    # The next plan would be made as it opens.
+    assert allowed(begins=1)
+    assert allowed(there, begins=1)
     # There is time for that in later slots.
-    assert not allowed(begins=1)
-    assert not allowed(there, begins=1)
+    assert not allowed(begins=1.5)
+    assert not allowed(there, begins=1.5)
     # It ends before.
     assert not allowed(begins=5)
     assert not allowed(begins=0.5, preemptible=False)
