@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
+from zlib import crc32
 
 from gpuplan.models.calendar import Reservation, ReservationKind
 from gpuplan.models.errors import PlannerError, truncated_names
@@ -63,13 +64,15 @@ class Notice:
 
     @property
     def reservation(self) -> Reservation:
-        """The window that it is recorded as; a later notice for the same nodes has the same name."""
-        more = f"-and-{len(self.nodes) - 1}-more" if len(self.nodes) > 1 else ""
+        """The window that it is recorded as; its name is that of all notices of this kind for these nodes."""
+        nodes, more = sorted(self.nodes), ""
+        if len(nodes) > 1:
+            more = f"-and-{len(nodes) - 1}-more-{crc32(','.join(nodes).encode()):08x}"
         ends = self.until or self.at + _GONE_FOR
         return Reservation(
-            name=f"{self.kind}-{self.nodes[0]}{more}",
+            name=f"{self.kind}-{nodes[0]}{more}",
             kind=ReservationKind.MAINTENANCE,
-            nodes=self.nodes,
+            nodes=tuple(nodes),
             start=self.at,
             duration=int((ends - self.at).total_seconds()),
         )
@@ -132,7 +135,7 @@ def in_time(policy: Policy, notice: Notice, now: datetime) -> Policy:
     limit = max(1_000, min(policy.budget.time_limit_ms, _MOST_MILLISECONDS, left * 500))
     budget, horizon = policy.budget.model_copy(update={"time_limit_ms": limit}), policy.horizon
     if horizon.slots == 1 and left <= horizon.length:
-        while TimeSlots.of(horizon, now).end <= left:
+        while TimeSlots.of(horizon, now).end < left:
             horizon = horizon.model_copy(update={"length": 2 * horizon.length})
     return policy.model_copy(update={"solvers": (), "budget": budget, "horizon": horizon})
 
@@ -142,12 +145,16 @@ def with_price_of_loss(snapshot: Snapshot, policy: Policy, notice: Notice) -> Po
     The policy with prices at which every job leaves nodes that are lost, since what stays there is lost too.
 
     `prices.drain` is the highest that there is, and the prices of obligations are so low that those of no
-    job there reach it. Under these prices jobs would leave other nodes too. So the prices stay if other jobs
-    have to leave other nodes.
+    job there reach it. Nodes of earlier spot notices are lost too. Under these prices jobs would leave other
+    nodes as well. So the prices stay if other jobs have to leave other nodes.
     """
     if not notice.drains:
         return policy
-    lost, draining = set(notice.nodes), {node.name for node in snapshot.cluster.nodes if node.drain}
+    draining = {node.name for node in snapshot.cluster.nodes if node.drain}
+    lost = set(notice.nodes)
+    for window in snapshot.cluster.reservations:
+        if window.name.startswith(NoticeKind.SPOT):
+            lost |= draining.intersection(window.nodes)
     windows, gpu_milli = ReservationWindows(snapshot, policy, Durations(snapshot, policy)), MILLI
     for job in snapshot.jobs:
         if job.placement is None:

@@ -109,7 +109,7 @@ def resource_numbers(resource: str) -> dict[str, str]:
     return {"gpu_model": resource}
 
 
-RESERVED: Final = "has room only where the plan stops jobs for others of higher priority"
+RESERVED: Final = "has room only where the plan stops jobs; what they leave is for jobs of higher priority"
 AVOIDED: Final = "has room only beside jobs it must not meet"
 
 

@@ -82,7 +82,7 @@ def test_the_answer_does_not_wait_for_the_next_hour(minute):
     world = busy().model_copy(update={"taken_at": now})
 
     assert len(leavers(answered(world, notice))) == 4
-    assert TimeSlots.of(in_time(Policy(), notice, now).horizon, now).end > 120
+    assert TimeSlots.of(in_time(Policy(), notice, now).horizon, now).end >= 120
 
 
 def test_jobs_stay_until_a_maintenance_is_near():
@@ -158,14 +158,23 @@ def test_a_job_that_is_worth_more_than_the_drain_stays_for_a_maintenance_and_say
     assert explain(plan, "big", source="s").stays.endswith(told.split(": ")[1].rstrip("."))
 
 
-def test_a_notice_changes_no_prices_where_jobs_have_to_leave_other_nodes():
+def two_worthy(**more):
+    """The same on two nodes, one of them to be drained."""
     jobs = [
         job(name, gpus=8, priority=20, at=[replica(where, gpus=range(8))], expected_duration="9h")
         for name, where in (("big", "n0"), ("other", "n1"))
     ]
-    world = snapshot(nodes=[node("n0"), node("n1", drain=True)], jobs=jobs)
+    return snapshot(nodes=[node("n0"), node("n1", **more)], jobs=jobs)
 
-    assert leavers(answered(world)) == {}
+
+def test_no_job_stays_where_two_notices_come_one_after_the_other():
+    first = with_notice(two_worthy(), Notice(NoticeKind.SPOT, ("n1",), SOON))
+
+    assert leavers(answered(first)) == {"big": "preempt", "other": "preempt"}
+
+
+def test_a_notice_changes_no_prices_where_jobs_have_to_leave_other_nodes():
+    assert leavers(answered(two_worthy(drain=True))) == {}
 
 
 @pytest.mark.parametrize(
@@ -193,6 +202,25 @@ def test_a_later_notice_for_the_same_nodes_replaces_the_earlier_one():
     world = with_notice(with_notice(busy(), SPOT), later)
 
     assert [each.start for each in world.cluster.reservations] == [later.at]
+
+
+def test_notices_for_some_of_the_same_nodes_stand_beside_each_other():
+    nodes = [node(f"n{number}") for number in range(3)]
+    first, second, again = (
+        Notice(NoticeKind.MAINTENANCE, names, at, at + timedelta(hours=1))
+        for names, at in (
+            (("n0", "n1"), SOON),
+            (("n0", "n2"), SOON),
+            (("n1", "n0"), SOON + timedelta(hours=1)),
+        )
+    )
+
+    world = with_notice(with_notice(with_notice(snapshot(nodes=nodes), first), second), again)
+
+    assert {(each.nodes, each.start) for each in world.cluster.reservations} == {
+        (("n0", "n2"), SOON),
+        (("n0", "n1"), again.at),
+    }
 
 
 def test_all_that_is_wrong_with_a_notice_is_told():

@@ -12,6 +12,7 @@ from gpuplan.planner.executors.slurm.cluster import SlurmCluster
 from gpuplan.planner.executors.slurm.commands import call
 from gpuplan.planner.executors.slurm.steps import announce
 from gpuplan.planner.notices import Notice, NoticeKind
+from gpuplan.planner.sources.slurm.cluster.reservations import NOTICE_PREFIX
 from tests.support.harness.slurm_plans import WHOLE_NODE, applied, kinds, nodes_of, planned
 from tests.support.output.run_command import run_command
 
@@ -66,7 +67,7 @@ def test_a_service_keeps_what_would_not_end_in_time_away_from_slurms_own_jobs_to
     announce(later)
     assert cluster.snapshot().cluster.reservations == (later.reservation,)
     assert [change.job for change in changes_of(planned(cluster).actions)] == []
-    call("scontrol", "delete", "ReservationName=gpuplan_notice_maintenance-gpu01-and-2-more")
+    call("scontrol", "delete", f"ReservationName={NOTICE_PREFIX}{later.reservation.name}")
     assert cluster.snapshot().cluster.reservations == ()
 
 
