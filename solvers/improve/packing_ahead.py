@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.improve.odd_shares import PACK_ENTRY, Packing, asks_for_odd_shares
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from gpuplan.models.placement import Placement
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.incumbent import Limits
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -38,7 +41,12 @@ def packing_ahead(
 
         def wait() -> Packing | None:
             found: list[Packing] = []
-            child.wait(lambda message: found.append(message) if isinstance(message, Packing) else None)
+            ended = child.wait(
+                lambda message: found.append(message) if isinstance(message, Packing) else None
+            )
+            if ended.failure:
+                # Greedy's plan is there, and an exact solver is asked next.
+                _LOG.warning("phase=pack broke=there why=%s", ended.failure)
             return found[-1] if found else None
 
         yield wait

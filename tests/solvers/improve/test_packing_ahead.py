@@ -16,7 +16,8 @@ from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers import portfolio
 from gpuplan.solvers.heuristics.greedy import greedy_by_priority
-from gpuplan.solvers.improve.odd_shares import Packing
+from gpuplan.solvers.improve import packing_ahead
+from gpuplan.solvers.improve.odd_shares import PACK_ENTRY, Packing
 from gpuplan.solvers.improve.packing_ahead import packs_ahead
 from gpuplan.solvers.improve.packing_by_priority import pack_by_priority
 from gpuplan.solvers.params.improve import ColumnGenerationParams
@@ -144,6 +145,16 @@ def test_in_a_process_of_its_own_it_is_the_same():
 
     assert found.solver == LNS
     assert found.objective >= check(packed(problem).target).objective
+
+
+def test_a_packing_that_breaks_is_told_and_leaves_the_search_as_it_is(monkeypatch, caplog):
+    problem, check = shares(22)
+    monkeypatch.setattr(packing_ahead, "PACK_ENTRY", f"{PACK_ENTRY}_of_no_kind")
+
+    found = portfolio.solve(problem, (), replace(LIMITS, stop_gap=0.5), check)
+
+    assert found.objective > 0
+    assert [each for each in caplog.messages if each.startswith("phase=pack broke=there why=ended with code")]
 
 
 def test_without_plain_jobs_there_is_no_packing():
