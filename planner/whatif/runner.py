@@ -7,8 +7,11 @@ Each plan is made in a separate process, so that a crash of one does not affect 
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from queue import SimpleQueue
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
@@ -17,7 +20,7 @@ from gpuplan.models.errors import PlannerError
 from gpuplan.models.units import Timestamp
 from gpuplan.planner.epoch import limits_of, plan_epoch
 from gpuplan.planner.whatif.measures import PlanFigures, plan_figures
-from gpuplan.solvers.worker import ChildOutcome, run_in_child
+from gpuplan.solvers.worker import ChildOutcome, kept_server, run_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -154,23 +157,34 @@ class Processes:
 
     def run(self, tasks: Sequence[WorkerTask]) -> Iterator[tuple[int, ChildOutcome]]:
         """Yield the index and outcome of each task as it ends."""
-        given_up = Event()
+        given_up, waiting = Event(), deque(enumerate(tasks))
+        ended: SimpleQueue[tuple[int, ChildOutcome] | Exception] = SimpleQueue()
 
         def listen(_: object) -> None:
             if given_up.is_set():
                 raise _GivenUpError
 
-        with ThreadPoolExecutor(self._at_a_time) as threads:
-            index_of = {
-                threads.submit(run_in_child, task.entry, task.arguments, task.seconds, listen): index
-                for index, task in enumerate(tasks)
-            }
+        def work() -> None:
             try:
-                for ended in as_completed(index_of):
-                    yield index_of[ended], ended.result()
+                # Each task in a fork of one process that has loaded all libraries.
+                with kept_server(), suppress(IndexError):
+                    while not given_up.is_set():
+                        index, task = waiting.popleft()
+                        ended.put((index, run_in_child(task.entry, task.arguments, task.seconds, listen)))
+            except Exception as error:  # noqa: BLE001 - raised where the outcome is waited for
+                ended.put(error)
+
+        with ThreadPoolExecutor(self._at_a_time) as threads:
+            for _ in range(min(self._at_a_time, len(tasks))):
+                threads.submit(work)
+            try:
+                for _ in tasks:
+                    found = ended.get()
+                    if isinstance(found, Exception):
+                        raise found
+                    yield found
             finally:
                 given_up.set()
-                threads.shutdown(cancel_futures=True)
 
 
 class _GivenUpError(Exception):
