@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 source, job, *rooms = sys.argv[1:]
-files, known, handed, forms = set(), set(), [], {}
+files, known, handed, asked, forms = set(), set(), [], {}, {}
 
 
 def trace(frame, event, result):
@@ -42,8 +42,10 @@ def trace(frame, event, result):
 
 def note_form(value):
     kind = type(value)
-    if kind.__module__.startswith("gpuplan.") and kind not in forms and any(map(is_the_job, parts(value))):
-        forms[kind] = kind.__qualname__
+    if kind not in asked:
+        asked[kind] = kind.__module__.startswith("gpuplan.")
+    if asked[kind] and any(map(is_the_job, parts(value))):
+        asked[kind], forms[kind] = False, kind.__qualname__
 
 
 # What an object holds in its own fields, and names in its lists; no objects in its lists.

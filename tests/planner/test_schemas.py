@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from functools import cache
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -17,11 +18,14 @@ from tests.support.builders.plan_builders import plan_of
 from tests.support.oracles.plan_document import plan_document
 from tests.support.samples.full_document import GOOD
 
-VALIDATORS = {kind: Draft202012Validator(schema(kind)) for kind in KINDS}
+
+@cache
+def validator(kind):
+    return Draft202012Validator(schema(kind))
 
 
 def valid(kind, document):
-    return VALIDATORS[kind].is_valid(document)
+    return validator(kind).is_valid(document)
 
 
 def good(**changes):
