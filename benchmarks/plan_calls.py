@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 source, job, *rooms = sys.argv[1:]
-files, known, handed, asked, forms = set(), set(), [], {}, {}
+files, known, handed, left, forms = set(), set(), [], {}, {}
 
 
 def trace(frame, event, result):
@@ -42,10 +42,14 @@ def trace(frame, event, result):
 
 def note_form(value):
     kind = type(value)
-    if kind not in asked:
-        asked[kind] = kind.__module__.startswith("gpuplan.")
-    if asked[kind] and any(map(is_the_job, parts(value))):
-        asked[kind], forms[kind] = False, kind.__qualname__
+    if kind not in left:
+        # In a small plan the job is among the first objects of a class.
+        left[kind] = 500 if kind.__module__.startswith("gpuplan.") else 0
+    if not left[kind]:
+        return
+    left[kind] -= 1
+    if any(map(is_the_job, parts(value))):
+        left[kind], forms[kind] = 0, kind.__qualname__
 
 
 # What an object holds in its own fields, and names in its lists; no objects in its lists.
