@@ -31,7 +31,8 @@ def trace(frame, event, result):
     elif event == "call":
         files.add(code.co_filename)
         arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        values = [frame.f_locals.get(name) for name in arguments]
+        names = frame.f_locals
+        values = [names.get(name) for name in arguments]
         for value in values:
             note_form(value)
         asks = handed or code.co_name == "plan_epoch"
