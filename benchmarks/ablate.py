@@ -83,7 +83,6 @@ IMPROVERS: Final = {
     "gangs first": Improver("placement.greedy.gangs_first", over_time=True),
     "resuming order": Improver("placement.greedy.resuming", over_time=True),
     "pull forward": Improver("placement.greedy.pull_forward", over_time=True),
-    "squeaky wheel": Improver("placement.squeaky_wheel.enabled", over_time=True),
     "second pass": Improver("placement.rounding.second_pass"),
     "swap repair": Improver("placement.rounding.swap_repair"),
     "gang covers": Improver("formulation.gang_covers"),

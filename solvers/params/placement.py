@@ -210,25 +210,14 @@ class PreemptionParams:
 
 
 @dataclass(frozen=True, slots=True)
-class SqueakyWheelParams:
-    """Repeated reservation of later starts in several orders (squeaky wheel optimization)."""
-
-    enabled: bool = True
-    """Without it only the first order is tried."""
-
-    rounds: int = 5
-    """Orders that are tried, the first one included. No record of the case that set it."""
-
-    places_gained: int = 30
-    """Positions in the order by which a late job moves ahead. No record of the case that set it."""
-
-    whole_node_gpus: int = 8
-    """GPUs of a replica that needs a whole node of the usual size; the nodes of the sizes S to XL have 8."""
-
-
-@dataclass(frozen=True, slots=True)
 class RoundingParams:
     """Placement of the counts of the block model on nodes."""
+
+    whole_node_gpus: int = 8
+    """
+    GPUs of a replica that needs a whole node of the usual size, and is reserved before smaller ones; the
+    nodes of the sizes S to XL have 8.
+    """
 
     second_pass: bool = True
     """
@@ -276,6 +265,5 @@ class PlacementParams:
     greedy: GreedyParams = GreedyParams()
     bulk_preemption: BulkPreemptionParams = BulkPreemptionParams()
     preemption: PreemptionParams = PreemptionParams()
-    squeaky_wheel: SqueakyWheelParams = SqueakyWheelParams()
     rounding: RoundingParams = RoundingParams()
     ledger: LedgerParams = LedgerParams()

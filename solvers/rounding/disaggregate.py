@@ -26,12 +26,12 @@ from gpuplan.solvers.heuristics.list_scheduling import (
 from gpuplan.solvers.heuristics.pool_nodes import cancel_unused_nodes, close_idle_nodes
 from gpuplan.solvers.heuristics.preemption import PreemptionSearch, preempt_for_waiting
 from gpuplan.solvers.heuristics.promise_reservations import start_firm_reservations
-from gpuplan.solvers.improve.squeaky_wheel import (
+from gpuplan.solvers.params.placement import PlacementParams
+from gpuplan.solvers.rounding.later_starts import (
     firm_reservation_of,
     reserve_gang_starts,
     reserve_later_starts,
 )
-from gpuplan.solvers.params.placement import PlacementParams
 from gpuplan.solvers.rounding.swap_repair import (
     SwapRepair,
     distribute_sites,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from gpuplan.models.formulation.decode import Aggregate, Batch
     from gpuplan.models.problem.jobs import Option
     from gpuplan.models.problem.problem import Problem
-    from gpuplan.solvers.improve.squeaky_wheel import StartRequests
+    from gpuplan.solvers.rounding.later_starts import StartRequests
     from gpuplan.solvers.state.placement_profile import PlacementProfile
 
     Ints: TypeAlias = NDArray[np.int64]

@@ -1,8 +1,7 @@
-"""Reserve many later starts on nodes in several orders, and keep the best order."""
+"""Reserve the later starts of an answer on nodes."""
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
@@ -73,42 +72,17 @@ def reserve_all_starts(
     Reserve each job in its slot or the first later one with room; returns (all late jobs, jobs without a
     slot).
 
-    Late jobs move ahead in the next round (squeaky wheel optimization: Joslin & Clements, Journal of
-    Artificial Intelligence Research 10, 1999). No job is reserved after the deadline (an instant of
-    `time.monotonic`), and no round begins that would not be over by then.
+    No job is reserved after the deadline (an instant of `time.monotonic`).
     """
-    params = ledger.params.squeaky_wheel
-    order, began = sorted(wanted, key=lambda each: _reservation_order(ledger, each)), time.monotonic()
-    mark, best, late = ledger.undo.mark(), order, _reserve_in_order(ledger, order, deadline)
-    most, took = ledger.objective, time.monotonic() - began
-    for _ in range(params.rounds - 1 if params.enabled else 0):
-        # The best order so far may have to be repeated.
-        if not late or is_late(deadline and deadline - 2 * took):
-            break
-        ledger.undo.rollback(mark)
-        places = sorted(
-            range(len(order)),
-            key=lambda place: (place - params.places_gained if place in late else place, place),
-        )
-        order = [order[place] for place in places]
-        late = _reserve_in_order(ledger, order, deadline)
-        if ledger.objective > most:
-            most, best = ledger.objective, order
-    if ledger.objective < most:
-        ledger.undo.rollback(mark)
-        late = _reserve_in_order(ledger, best, None)
-    return len(late), sum(slot == ledger.problem.slots for slot in late.values())
-
-
-def _reserve_in_order(ledger: Ledger, order: list[StartRequest], deadline: float | None) -> dict[int, int]:
-    """Reserve jobs in order; returns positions in the order of late jobs with their slots, H for none."""
-    slots, late = ledger.problem.slots, dict[int, int]()
+    slots, late, missed = ledger.problem.slots, 0, 0
     # Room only shrinks while starts are reserved: equal jobs do not try again where one found none.
     hopeless: set[StartRequest] = set()
-    for place, (index, position, slot) in enumerate(order):
+    for place, (index, position, slot) in enumerate(
+        sorted(wanted, key=lambda each: _reservation_order(ledger, each))
+    ):
         if is_late(deadline):
-            late |= dict.fromkeys(range(place, len(order)), slots)
-            break
+            left = len(wanted) - place
+            return late + left, missed + left
         when = slot
         while when < slots and (
             (index, position, when) in hopeless
@@ -116,9 +90,9 @@ def _reserve_in_order(ledger: Ledger, order: list[StartRequest], deadline: float
         ):
             hopeless.add((index, position, when))
             when += 1
-        if when > slot:
-            late[place] = when
-    return late
+        late += when > slot
+        missed += when == slots
+    return late, missed
 
 
 def _reservation_order(ledger: Ledger, wanted: StartRequest) -> tuple[object, ...]:
@@ -126,5 +100,5 @@ def _reservation_order(ledger: Ledger, wanted: StartRequest) -> tuple[object, ..
     index, position, slot = wanted
     job_class = ledger.problem.classes[index]
     points = job_class.options[position].later[slot] or 0
-    small = job_class.shape.gpus < ledger.params.squeaky_wheel.whole_node_gpus
+    small = job_class.shape.gpus < ledger.params.rounding.whole_node_gpus
     return not job_class.needs_one_domain, small, slot, -points, wanted
