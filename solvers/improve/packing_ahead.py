@@ -40,14 +40,11 @@ def packing_ahead(
     with start_child(PACK_ENTRY, (problem, running, budget), budget.seconds) as child:
 
         def wait() -> Packing | None:
-            found: list[Packing] = []
-            ended = child.wait(
-                lambda message: found.append(message) if isinstance(message, Packing) else None
-            )
+            ended = child.wait(lambda _: None)
             if ended.failure:
                 # Greedy's plan is there, and an exact solver is asked next.
                 _LOG.warning("phase=pack broke=there why=%s", ended.failure)
-            return found[-1] if found else None
+            return ended.last if isinstance(ended.last, Packing) else None
 
         yield wait
 
