@@ -37,6 +37,7 @@ CHILDREN.set_forkserver_preload(
         "gpuplan.planner.service.run_files",
         "gpuplan.solvers.exact.milp",
         "gpuplan.planner.sources.files",
+        "tests.support.children.built_schemas",
     ]
 )
 _LONGEST: Final = 120.0

@@ -20,7 +20,7 @@ from tests.support.strategies import instances
 
 pytestmark = pytest.mark.slow
 
-THREE_PLANS, ONE_PLAN, UNPINNED = (60, 250, 150) if EVERY_SEED else (30, 80, 40)
+THREE_PLANS, ONE_PLAN, UNPINNED = (60, 250, 150) if EVERY_SEED else (20, 80, 25)
 """Instances of each test."""
 
 SWITCHED = {

@@ -34,7 +34,7 @@ from tests.support.strategies.schedule_instances import timely
 
 pytestmark = pytest.mark.slow
 
-CHUNKS, SEEDS = (4, 250) if EVERY_SEED else (1, 12)
+CHUNKS, SEEDS = (4, 250) if EVERY_SEED else (1, 8)
 """Instances a chunk of each sort: of this instant alone, and of several slots."""
 
 
@@ -158,7 +158,7 @@ def shared_and_elastic(seed):
 
 def test_no_bound_is_below_the_best_plan_of_jobs_that_give_up_shares():
     tried, policy = 0, build.by_value(priority=build.BY_WEIGHT)
-    for seed in range(250 if EVERY_SEED else 50):
+    for seed in range(250 if EVERY_SEED else 30):
         snapshot = shared_and_elastic(seed)
         problem = build_problem(snapshot, policy)
         try:
@@ -171,4 +171,4 @@ def test_no_bound_is_below_the_best_plan_of_jobs_that_give_up_shares():
             bound = BOUNDS[name](formulation)
             assert bound is not None
             assert bound + formulation.constant >= best, (seed, name)
-    assert tried > 40
+    assert tried >= 25

@@ -23,7 +23,7 @@ from tests.support.strategies.random_targets import judged, nothing_changed
 
 pytestmark = pytest.mark.slow
 
-CHUNKS, SEEDS = (4, 250) if EVERY_SEED else (1, 25)
+CHUNKS, SEEDS = (4, 250) if EVERY_SEED else (1, 15)
 """Chunks of seeds, and instances a chunk."""
 
 

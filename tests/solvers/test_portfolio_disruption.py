@@ -22,7 +22,7 @@ from tests.support.strategies.random_targets import judged, sorted_by_job
 pytestmark = pytest.mark.slow
 
 CHUNKS, PLANS = 2 if EVERY_SEED else 1, 500
-SOLVED = PLANS if EVERY_SEED else 100
+SOLVED = PLANS if EVERY_SEED else 60
 """Plans a chunk that a solver makes, which takes longer."""
 
 
@@ -114,5 +114,5 @@ def test_no_job_is_disturbed_for_nothing_by_greedy(monkeypatch, chunk):
 def test_no_job_is_disturbed_for_nothing_by_a_solver(chunk):
     tally = check_plans(range(chunk * SOLVED, (chunk + 1) * SOLVED), ("cpsat",))
 
-    assert tally["stopped"] >= 20, tally
+    assert tally["stopped"] >= SOLVED // 5, tally
     assert min(tally[kind] for kind in ("shrunk", "moved")) >= 1, tally

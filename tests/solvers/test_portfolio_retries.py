@@ -21,7 +21,7 @@ from tests.support.strategies import instances
 
 pytestmark = pytest.mark.slow
 
-CHUNKS, SEEDS = (4, 100) if EVERY_SEED else (2, 12)
+CHUNKS, SEEDS = (4, 100) if EVERY_SEED else (2, 8)
 """Chunks of seeds, and instances a chunk."""
 
 

@@ -79,7 +79,7 @@ def test_starts_can_be_carried_out_in_their_order_and_end_in_the_stated_nodes(da
 @pytest.mark.parametrize("make", [instances.everything, instances.everything_mixed])
 def test_any_legal_target_becomes_a_plan_that_ends_in_it(make):
     seen = Counter()
-    for seed in range(200):
+    for seed in range(examples(200)):
         world = make(seed)
         goal = legal_target(
             world.snapshot, world.policy, build_problem(world.snapshot, world.policy), random.Random(seed)

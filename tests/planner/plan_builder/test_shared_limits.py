@@ -20,6 +20,7 @@ from gpuplan.planner.plan_builder.draft import draft
 from tests.planner.plan_builder.test_step_order import steps
 from tests.support.builders.build import NOW, cluster, job, node, placement, pool, queue, replica, snapshot
 from tests.support.builders.solution_builders import drafted, solution
+from tests.support.seeds import examples
 from tests.support.strategies.instances import quotas_of_cores, with_cores
 
 MODELS = ("A100-80GB", "H100-80GB")
@@ -308,7 +309,7 @@ def rules_broken(seeds, orders=4):
 
 @pytest.mark.slow
 def test_every_rule_holds_in_whatever_order_the_steps_are_done():
-    found, seen = rules_broken(range(120))
+    found, seen = rules_broken(range(examples(120)))
 
     assert found == {}
     assert min(seen[kind] for kind in ("start", "preempt", "migrate")) > 100

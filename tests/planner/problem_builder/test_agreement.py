@@ -16,10 +16,11 @@ from gpuplan.models.units import MILLI
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.planner.problem_builder.resource_vectors import POWER
 from tests.support.builders.problem_builders import quotas_allow, replica_on
+from tests.support.seeds import examples
 from tests.support.strategies import instances, time_strategies
 from tests.support.strategies.random_targets import judged, legal_target, nothing_changed, sorted_by_job
 
-SEEDS = range(40)
+SEEDS = range(examples(40))
 MADE = (instances.everything, instances.everything_mixed, instances.cpu_limited(instances.everything))
 WITH_TIME = (*MADE, time_strategies.instance)
 
@@ -280,7 +281,7 @@ def test_a_job_may_follow_just_those_of_its_rank_and_below(make, seed):
 
 @pytest.mark.slow
 def test_the_instances_have_something_of_everything_in_them():
-    problems = [build_problem(one.snapshot, one.policy) for make in MADE for one in map(make, SEEDS)]
+    problems = [build_problem(one.snapshot, one.policy) for make in MADE for one in map(make, range(40))]
     incumbents = [one for problem in problems for one in problem.incumbents]
     classes = [one for problem in problems for one in problem.classes]
 

@@ -35,7 +35,7 @@ from tests.support.seeds import EVERY_SEED, examples
 from tests.support.strategies.changing_worlds import FREE_HAND, worlds
 from tests.support.strategies.snapshot_strategies import COIN
 
-SEEDS = 200 if EVERY_SEED else 24
+SEEDS = 200 if EVERY_SEED else 16
 
 
 def planned(world):

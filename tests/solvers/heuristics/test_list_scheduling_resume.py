@@ -23,11 +23,11 @@ from gpuplan.solvers.targets.to_target import target_of
 from tests.support.builders.build import BY_WEIGHT, node, replica, snapshot
 from tests.support.builders.time_builders import HOUR, ahead, at, runs, waits
 from tests.support.oracles import exhaustive_schedules
-from tests.support.seeds import EVERY_SEED
+from tests.support.seeds import EVERY_SEED, examples
 from tests.support.strategies import time_strategies
 from tests.support.strategies.schedule_instances import FEATURES, timely
 
-SEEDS = range(120 if EVERY_SEED else 30)
+SEEDS = range(120 if EVERY_SEED else 20)
 FEW = tuple(feature for feature in FEATURES if feature not in ("co_start", "dependencies", "maintenance"))
 AFTER_U = (Dependency(job="urgent"),)
 ONE, TWO = replica("n0", gpus=(0,)), replica("n0", gpus=(1,))
@@ -204,7 +204,7 @@ def test_no_job_is_booked_that_is_not_stopped():
 @pytest.mark.slow
 def test_resumed_jobs_break_no_rule():
     done = Counter()
-    for seed in range(150):
+    for seed in range(examples(150)):
         instance, draw = time_strategies.instance(seed, slots=4), random.Random(seed)
         policy = instance.policy.model_copy(update={"priority": BY_WEIGHT})
         problem = build_problem(instance.snapshot, policy)
@@ -224,7 +224,7 @@ def test_resumed_jobs_break_no_rule():
         assert {each.rule for each in found.violations} <= {"promises"}, (seed, found.violations)
         assert found.objective - idle.objective == ledger.objective, seed
         done["resumed"] += len(target.planned)
-    assert min(done["resumed"], done["returned"]) > 20, done
+    assert min(done["resumed"], done["returned"]) > 10, done
 
 
 # --- against every schedule --------------------------------------------------------------------------------

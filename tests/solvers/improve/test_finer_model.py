@@ -21,6 +21,7 @@ from gpuplan.solvers.interface import Budget, Headroom
 from gpuplan.solvers.targets.to_target import target_of
 from tests.support.builders import build
 from tests.support.oracles.brute_force import TooLargeError, best_of_all, offered
+from tests.support.seeds import examples
 from tests.support.strategies import instances
 from tests.support.strategies.random_targets import judged, legal_target, nothing_changed
 
@@ -98,7 +99,7 @@ def told_by(problem, snapshot, ledger):
 @pytest.mark.parametrize("make", [instances.tiny, instances.cpu_limited(instances.tiny)])
 def test_no_bound_is_below_the_best_plan_nor_above_that_of_the_block_model(make):
     tried = 0
-    for seed in range(24):
+    for seed in range(examples(24)):
         instance = make(seed)
         problem = build_problem(instance.snapshot, instance.policy)
         try:
@@ -112,13 +113,13 @@ def test_no_bound_is_below_the_best_plan_nor_above_that_of_the_block_model(make)
         assert all(best - nothing <= each.bound for each in told if each.bound is not None), seed
         assert optimum(by_kind(problem)) <= optimum(problem), seed
         tried += 1
-    assert tried >= 12
+    assert tried >= examples(12)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [instances.everything, instances.everything_mixed])
 def test_legal_targets_break_no_row_and_plans_break_no_rule(make):
-    for seed in range(40):
+    for seed in range(examples(40)):
         instance = make(seed)
         snapshot, policy = instance.snapshot, instance.policy
         problem = build_problem(snapshot, policy)

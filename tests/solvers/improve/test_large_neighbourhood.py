@@ -27,12 +27,13 @@ from gpuplan.solvers.interface import Budget
 from gpuplan.solvers.targets.from_target import ledger_of
 from gpuplan.solvers.targets.to_target import target_of
 from tests.support.builders import build
+from tests.support.seeds import examples
 from tests.support.strategies import instances
 from tests.support.strategies.random_targets import judged
 
 pytestmark = pytest.mark.slow
 
-SEEDS = range(60)
+SEEDS = range(examples(60))
 
 
 def budget(seconds=30.0, ticks=None):

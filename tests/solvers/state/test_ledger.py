@@ -23,10 +23,10 @@ from gpuplan.solvers.targets.from_target import place_on_sites
 from gpuplan.solvers.targets.to_target import target_of
 from tests.support.builders import build
 from tests.support.harness.greedy_plans import realized
-from tests.support.seeds import EVERY_SEED
+from tests.support.seeds import EVERY_SEED, examples
 from tests.support.strategies import instances
 
-OF_A_KIND = 400 if EVERY_SEED else 120
+OF_A_KIND = 400 if EVERY_SEED else 80
 """Instances."""
 
 KINDS = pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def disturb(ledger, draw, steps=12):
 @pytest.mark.slow
 @KINDS
 def test_rollback_restores_everything(kind):
-    for seed in range(120):
+    for seed in range(examples(120)):
         instance, draw = kind(seed), random.Random(seed)
         ledger = Ledger(build_problem(instance.snapshot, instance.policy))
         disturb(ledger, draw)
@@ -156,7 +156,7 @@ def test_greedys_plan_is_legal_and_worth_what_the_ledger_says(kind):
         assert 0 <= ledger.objective <= ledger.problem.ceiling, seed
         done["placed"] += len(ledger.placed)
         done["stopped"] += len(ledger.disruptions.having("stop"))
-    assert min(done["placed"], done["stopped"]) >= 10
+    assert min(done["placed"], done["stopped"]) >= 5
 
 
 def elastic_on_two_nodes():

@@ -19,6 +19,7 @@ from gpuplan.solvers.state.constraints.power import PowerCaps
 from gpuplan.solvers.state.ledger import Ledger
 from gpuplan.solvers.targets.to_target import color_intervals
 from tests.support.builders import slot_problems
+from tests.support.seeds import examples
 
 BOTH_RACKS = (0, 0, 1)
 PROFILES = ("1g.10gb", "2g.20gb", "3g.40gb")
@@ -259,7 +260,7 @@ def state(ledger):
 @pytest.mark.slow
 def test_nothing_is_held_twice_in_any_slot():
     done = Counter()
-    for seed in range(400):
+    for seed in range(examples(400)):
         ledger, draw = Ledger(a_problem(seed)), random.Random(seed)
         disturb(ledger, draw, 25)
         assert list(overbooked(ledger)) == [], seed
@@ -279,7 +280,7 @@ def test_nothing_is_held_twice_in_any_slot():
 
 @pytest.mark.slow
 def test_rollback_restores_every_slot():
-    for seed in range(200):
+    for seed in range(examples(200)):
         ledger, draw = Ledger(a_problem(seed)), random.Random(seed)
         disturb(ledger, draw, 12)
         before, mark = state(ledger), ledger.undo.mark()
@@ -292,7 +293,7 @@ def test_rollback_restores_every_slot():
 @pytest.mark.slow
 def test_room_for_whole_gpus_is_what_can_be_booked_there():
     compared = 0
-    for seed in range(120):
+    for seed in range(examples(120)):
         draw, question = random.Random(seed), a_problem(seed)
         question = replace(question, power_caps=())
         ledger = Ledger(question)

@@ -21,6 +21,9 @@ CHILDREN.set_forkserver_preload(
         "gpuplan.planner.apply.audit_log",
         "gpuplan.planner.executors.simulated",
         "gpuplan.planner.plan_file.plan_file",
+        "tests.support.children.kill_apply",
+        "tests.support.children.kill_service",
+        "tests.support.children.built_schemas",
     ]
 )
 

@@ -25,7 +25,7 @@ from tests.support.strategies.random_targets import legal_target
 
 pytestmark = pytest.mark.slow
 
-SEEDS = 60 if EVERY_SEED else 30
+SEEDS = 60 if EVERY_SEED else 20
 PRICES = Prices(scaling=0, currency=0)
 """New nodes cost nothing, so that plans have some."""
 

@@ -15,6 +15,7 @@ from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders import build
 from tests.support.harness.family_rows import model, most, rows
+from tests.support.seeds import examples
 from tests.support.strategies.random_targets import legal_target
 
 NODES = build.cluster(2, gpus=8, cpus=96)
@@ -150,7 +151,7 @@ def is_heavy(kind, gpus, cores, weights):
 )
 def test_every_legal_target_satisfies_the_rows_on_crowded_nodes_too(limits):
     kept = 0
-    for seed in range(12):
+    for seed in range(examples(12)):
         snapshot, policy = contested(seed), Policy(priority=build.BY_WEIGHT)
         problem = build_problem(snapshot, policy)
         x = Columns(problem, FormulationParams(**limits))

@@ -14,7 +14,7 @@ from tests.support.seeds import EVERY_SEED
 
 pytestmark = pytest.mark.slow
 
-EPOCHS, SEED = (200, 200) if EVERY_SEED else (40, 2)
+EPOCHS, SEED = (200, 200) if EVERY_SEED else (25, 2)
 
 SPARING = Policy(solvers=(), disruption=Disruption(minimum_runtime=2 * EVERY, max_preemptions=2))
 
