@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make setup   create .venv with everything below"
 	@echo "make demo    plan, review, apply and verify the production-size scenario"
-	@echo "make test    all checks and all tests, as CI runs them: about 20 minutes on 2 cores"
+	@echo "make test    all checks and all tests, as CI runs them: about 17 minutes on 2 cores"
 	@echo "make test-fast  all tests but those marked slow: under 2 minutes on 2 cores"
 	@echo "make test-newest  the fast tests with the newest Python of this machine"
 	@echo "make test-oldest  the fast tests with the oldest allowed dependencies"

@@ -7,5 +7,5 @@ EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 
 
 def examples(number: int) -> int:
-    """Examples of a property: all of them with `EVERY_SEED`, else half."""
+    """Examples or seeds of a property: all of them with `EVERY_SEED`, else half."""
     return number if EVERY_SEED else number // 2
