@@ -69,11 +69,12 @@ def preemption(case: Context) -> Iterator[Violation]:
     # that is true; so one hypothetical plan for each set of such jobs is enough.
     kinds = {each for each in barred if each}
     limits = _limits(case, victims)
+    coming = [Placement(job=job.name, replicas=tuple(each.new_replicas)) for job, each in case.arrivals]
     for names in _intersections(kinds):
         # Thousands of victims have few kinds of bars between them, each as large as the plan.
         barring = {bars for bars in kinds if names <= bars}
         kept = [(victim, bars) for victim, bars in zip(victims, barred, strict=True) if bars in barring]
-        without = _Without(case, names, kept)
+        without = _Without(case, names, kept, coming)
         yield from _on_nodes(without)
         yield from _in_queues(without, limits)
         yield from _in_racks(without)
@@ -182,6 +183,8 @@ class _Without:
     """Jobs with new replicas that may follow none of the victims."""
     kept: list[tuple[PreemptedJob, frozenset[str]]]
     """The victims, each with all jobs that may not follow it."""
+    coming: list[Placement]
+    """New replicas of all jobs."""
 
     @property
     def victims(self) -> list[PreemptedJob]:
@@ -225,9 +228,7 @@ class _Without:
 
     def new(self) -> Iterator[Placement]:
         """New replicas of jobs that may follow none of the victims."""
-        for job, occupant in self.case.arrivals:
-            if job.name in self.names:
-                yield Placement(job=job.name, replicas=tuple(occupant.new_replicas))
+        return (each for each in self.coming if each.job in self.names)
 
 
 def _on_nodes(without: _Without) -> Iterator[Violation]:
@@ -381,18 +382,15 @@ def _limits(case: Context, victims: list[PreemptedJob]) -> list[_Limits]:
 def _in_queues(without: _Without, limits: list[_Limits]) -> Iterator[Violation]:
     for each in limits:
         held, after = _usage(without, each)
-        staying = usage_up_the_tree(each.tree, each.kept, held)
         used = usage_up_the_tree(each.tree, each.kept, after)
-        # A queue that is over its limit already may stay there; nothing may come on top.
-        over = [
-            queue
-            for queue in each.tree
-            if used[queue.name] > each.limit[queue.name] and used[queue.name] > staying[queue.name]
-        ]
-        concerned = _above(without, each) if over else {}
+        if not (over := [queue for queue in each.tree if used[queue.name] > each.limit[queue.name]]):
+            continue
+        staying = usage_up_the_tree(each.tree, each.kept, held)
+        concerned = _above(without, each)
         for queue in over:
             there = concerned.get(queue.name, [])
-            if without.is_closed(there):
+            # A queue that is over its limit already may stay there; nothing may come on top.
+            if used[queue.name] > staying[queue.name] and without.is_closed(there):
                 found = f"{quota_text(used[queue.name], each.resource)} {without.beside(there)}"
                 subject = quota_subject(queue, each.resource)
                 most = max(each.limit[queue.name], staying[queue.name])
