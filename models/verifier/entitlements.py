@@ -42,6 +42,7 @@ class Entitlements:
         self._answers: dict[tuple[str, int, str, str], frozenset[tuple[str, str]]] = {}
         self._shorts: dict[tuple[str, int, str], list[_Step]] = {}
         self._ways: dict[str, list[_Step]] = {}
+        self._borrowing: dict[tuple[_Step, str], bool] = {}
 
     def quotas(self, queue: str, milli: int, other: str, model: str) -> frozenset[tuple[str, str]]:
         """(queue, resource) of the quotas that let a job follow one of another queue; empty if it may not."""
@@ -140,9 +141,12 @@ class Entitlements:
         return steps
 
     def _borrows(self, step: _Step, resource: str) -> bool:
-        if not self._is_limited(step, resource):
-            resource = ALL_MODELS
-        return self._all_held(step, resource) > self.entitled(step.queue, resource, alone=step.alone)
+        key = step, resource
+        if key not in self._borrowing:
+            counted = resource if self._is_limited(step, resource) else ALL_MODELS
+            entitled = self.entitled(step.queue, counted, alone=step.alone)
+            self._borrowing[key] = self._all_held(step, counted) > entitled
+        return self._borrowing[key]
 
     def _is_limited(self, step: _Step, resource: str) -> bool:
         if step.alone:

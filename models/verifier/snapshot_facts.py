@@ -66,18 +66,27 @@ class SnapshotFacts:
 
         Only jobs count that fit within an amount at their minimum size.
         """
-        if (resource, amount) not in self._asked:
-            asked = self._asked[resource, amount] = defaultdict(int)
-            for job in self.snapshot.waiting:
-                usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models
-                milli = job.request.total_gpu_milli
-                if usable and not job.withheld and milli * job.gang.minimum <= amount:
-                    asked[job.queue] += milli * job.gang.maximum
-        return self._asked[resource, amount]
+        if resource not in self._asked:
+            self._asked[resource] = self._asked_by_size(resource)
+        asked: dict[str, int] = defaultdict(int)
+        for (queue, least), most in self._asked[resource].items():
+            if least <= amount:
+                asked[queue] += most
+        return asked
 
     @cached_property
-    def _asked(self) -> dict[tuple[str, int], dict[str, int]]:
+    def _asked(self) -> dict[str, dict[tuple[str, int], int]]:
         return {}
+
+    def _asked_by_size(self, resource: str) -> dict[tuple[str, int], int]:
+        """The same of all jobs, by queue and what a job needs at its minimum size."""
+        asked: dict[tuple[str, int], int] = defaultdict(int)
+        for job in self.snapshot.waiting:
+            usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models
+            if usable and not job.withheld:
+                milli = job.request.total_gpu_milli
+                asked[job.queue, milli * job.gang.minimum] += milli * job.gang.maximum
+        return asked
 
     @cached_property
     def _entitlements(self) -> dict[Disruption, Entitlements]:

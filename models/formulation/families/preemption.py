@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from gpuplan.models.eligibility.preemption_order import VictimView
     from gpuplan.models.formulation.columns import Columns
@@ -82,16 +84,18 @@ def _nodes(
     On the nodes of one node class only whole GPUs are counted: of its replicas those with a locality rule are
     known, and these are gangs of whole GPUs nearly always.
     """
-    holds = x.eviction_patterns.holds
-    present = sorted({v for node in nodes for v in holds.get(node, ())})
+    patterns = _Patterns(problem, x, nodes)
     kinds = [x.kind_of[column] for column in members.columns.tolist()]
     found: dict[tuple[str | int, ...], list[Row]] = defaultdict(list)
-    known: dict[tuple[int, tuple[tuple[int, int], ...]], State] = {}
-    for at, view in enumerate(victim_views(_preemptible(problem.incumbents[v] for v in present))):
+    seen = set[tuple[bytes, bytes]]()
+    for at, view in enumerate(victim_views(_preemptible(iter(patterns.incumbents)))):
         below = np.array([view.binds(kind) for kind in kinds], dtype=bool)
-        if not below.any():
+        # Many views bind the same classes here, and keep the same jobs.
+        same = below.tobytes(), patterns.kept(view).tobytes()
+        if not below.any() or same in seen:
             continue
-        free = _Free(problem, x, nodes, view, known)
+        seen.add(same)
+        free = patterns.free(view)
         gpus, milli = members.gpus[below], members.milli[below]
         takes = {("gpus", size): (gpus // size, _blocks(size)) for size in sorted({*gpus[gpus > 0].tolist()})}
         if milli.any() and key[0] == "group":
@@ -115,58 +119,117 @@ def _nodes(
         yield from undominated(rows, np.array(x.upper))
 
 
-class _States:
+class _States(NamedTuple):
     """What is free in several states of nodes, as arrays."""
 
-    def __init__(self, states: Sequence[State], resources: int) -> None:
-        self.whole: Ints = np.array([gpus.count(MILLI) for gpus, _ in states], dtype=np.int64)
-        """Wholly free GPUs."""
-        self.milli: Ints = np.array([sum(gpus) for gpus, _ in states], dtype=np.int64)
-        """Thousandths of GPUs."""
-        self.amounts: Ints = np.array([amounts for _, amounts in states], dtype=np.int64).reshape(
-            len(states), resources
-        )
-        """Shape (states, resources)."""
+    whole: Ints
+    """Wholly free GPUs."""
+    milli: Ints
+    """Thousandths of GPUs."""
+    amounts: Ints
+    """Shape (states, resources)."""
+
+    @classmethod
+    def of(cls, gpus: Ints, amounts: Ints) -> _States:
+        """States by thousandths free on each GPU; shape (states, GPUs), 0 where a node has fewer GPUs."""
+        return cls((gpus == MILLI).sum(axis=1), gpus.sum(axis=1), amounts)
 
 
-class _Free:
+class _Free(NamedTuple):
     """Capacity free for the classes that a view binds on some nodes: a constant and a sum over columns."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        x: Columns,
-        nodes: tuple[int, ...],
-        view: VictimView,
-        known: dict[tuple[int, tuple[tuple[int, int], ...]], State],
-    ) -> None:
-        patterns, resources = x.eviction_patterns, len(problem.resources)
-        base = [(problem.nodes[node].gpus, problem.nodes[node].amounts) for node in nodes]
-        columns, after, before, gained, gains = [], [], [], [], []
-        for node, unchanged in zip(nodes, base, strict=True):
-            if node in patterns.crowded:
-                closed = {*x.fates.columns_freeing_nothing(node, view)}
-                for column, gain in x.fates.gains(node):
-                    if column not in closed:
-                        gained.append(column)
-                        gains.append(gain)
-            for departure in patterns.by_node.get(node, ()):
-                # Many patterns give up the same for a view.
-                given = node, tuple(patterns.given_up(departure, view))
-                if given not in known:
-                    known[given] = patterns.free(departure, view)
-                columns.append(x.out[departure])
-                after.append(known[given])
-                before.append(unchanged)
-        self.columns: Ints = np.array([*columns, *gained], dtype=np.int64)
-        self._base, self._gains = _States(base, resources), _States(gains, resources)
-        self._after, self._before = _States(after, resources), _States(before, resources)
-        """States of nodes with a departure, and their base states."""
+    base: _States
+    columns: Ints
+    """Departures, then columns that free something of a crowded node."""
+    after: _States
+    """States of nodes with a departure."""
+    before: _States
+    """The base states of these."""
+    gains: _States
 
     def supply(self, offer: Offer) -> tuple[int, Ints]:
         """The constant, and what a unit of each of `columns` adds to it."""
-        given = offer(self._after, False) - offer(self._before, False)
-        return int(offer(self._base, False).sum()), np.append(given, offer(self._gains, True))
+        given = offer(self.after, False) - offer(self.before, False)
+        return int(offer(self.base, False).sum()), np.append(given, offer(self.gains, True))
+
+
+class _Patterns:
+    """What is free on some nodes in each of their eviction patterns, for the classes that a view binds."""
+
+    def __init__(self, problem: Problem, x: Columns, nodes: tuple[int, ...]) -> None:
+        patterns = x.eviction_patterns
+        here = sorted({v for node in nodes for v in patterns.holds.get(node, ())})
+        self.incumbents = [problem.incumbents[v] for v in here]
+        """Running jobs that may leave these nodes."""
+        # Views tell jobs of different orders apart, and there are few orders.
+        examples = {(each.rank, frozenset(each.claims)): each for each in self.incumbents}
+        number = {order: at for at, order in enumerate(examples)}
+        self._examples = [*examples.values()]
+        order_of = {
+            v: number[each.rank, frozenset(each.claims)]
+            for v, each in zip(here, self.incumbents, strict=True)
+        }
+        self._gpus = max((len(problem.nodes[node].gpus) for node in nodes), default=0)
+        self._resources, self._x = len(problem.resources), x
+        departures = [each for node in nodes for each in patterns.by_node.get(node, ())]
+        left = [problem.nodes[departure.node] for departure in departures]
+        self._base = self._arrays(
+            [(node.gpus, node.amounts) for node in map(problem.nodes.__getitem__, nodes)]
+        )
+        self._before = self._arrays([(node.gpus, node.amounts) for node in left])
+        none = (0,) * self._resources
+        self._owed = self._arrays([((), node.overdrawn or none) for node in left])[1]
+        self._columns: Ints = np.array([x.out[departure] for departure in departures], dtype=np.int64)
+        self._crowded = [(node, [*x.fates.gains(node)]) for node in nodes if node in patterns.crowded]
+        leaving, amounts, held = list[tuple[int, int, bool]](), [], list[tuple[int, int, int]]()
+        for at, departure in enumerate(departures):
+            for v, position in patterns.given_up(departure):
+                shape, first = problem.incumbents[v].shape, at * self._gpus
+                for gpu in problem.incumbents[v].holds[position].gpus:
+                    held.append((len(leaving), first + gpu, shape.gpu_milli or MILLI))
+                leaving.append((at, order_of[v], v in departure.moved))
+                amounts.append(shape.amounts)
+        self._leaving: Ints = np.array(leaving, dtype=np.int64).reshape(-1, 3).T
+        """Of each replica that leaves in a pattern: the pattern, the order of its job, 1 if it migrates."""
+        self._taken: Ints = np.array(amounts, dtype=np.int64).reshape(-1, self._resources)
+        """Amounts of resources that it holds."""
+        self._held: Ints = np.array(held, dtype=np.int64).reshape(-1, 3).T
+        """Of each GPU that it holds: the replica's number, the GPU's of all patterns, and thousandths."""
+
+    def _arrays(self, states: Sequence[State]) -> tuple[Ints, Ints]:
+        gpus = np.zeros((len(states), self._gpus), dtype=np.int64)
+        amounts = np.zeros((len(states), self._resources), dtype=np.int64)
+        for number, (by_gpu, by_resource) in enumerate(states):
+            gpus[number, : len(by_gpu)] = by_gpu
+            amounts[number] = by_resource
+        return gpus, amounts
+
+    def kept(self, view: VictimView) -> NDArray[np.bool_]:
+        """Whether each order of running jobs is among the victims of a view."""
+        return np.array([view.keeps(each) for each in self._examples], dtype=bool)
+
+    def free(self, view: VictimView) -> _Free:
+        """Capacity free for the classes that a view binds: jobs among its victims free nothing by a stop."""
+        pattern, order, moves = self._leaving
+        leaves = (moves == 1) | ~self.kept(view)[order]
+        gpus, amounts = self._before[0].copy(), self._before[1].copy()
+        _, gpu, milli = self._held[:, leaves[self._held[0]]]
+        np.add.at(gpus.reshape(-1), gpu, milli)
+        np.add.at(amounts, pattern[leaves], self._taken[leaves])
+        # What is overdrawn is given back first.
+        amounts = np.where(self._owed > 0, np.maximum(0, amounts - self._owed), amounts)
+        columns, gains = list[int](), []
+        for node, gained in self._crowded:
+            closed = {*self._x.fates.columns_freeing_nothing(node, view)}
+            columns += [column for column, _ in gained if column not in closed]
+            gains += [gain for column, gain in gained if column not in closed]
+        return _Free(
+            base=_States.of(*self._base),
+            columns=np.append(self._columns, np.array(columns, dtype=np.int64)),
+            after=_States.of(gpus, amounts),
+            before=_States.of(*self._before),
+            gains=_States.of(*self._arrays(gains)),
+        )
 
 
 def _blocks(size: int) -> Offer:

@@ -177,7 +177,7 @@ PLANTED = (
     ("preemption", PREEMPTION, "used[queue.name] > each.limit[queue.name] and", "used[queue.name] > 2 * each.limit[queue.name] and"),
     ("preemption", QUEUES, "return (ALL_MODELS, *sorted(models), CPUS, MEMORY)", "return (ALL_MODELS, *sorted(models), MEMORY)"),
     ("preemption", PREEMPTION, "if coming and drawn > watts * MILLI", "if drawn > 2 * watts * MILLI"),
-    ("preemption", ENTITLEMENTS, "> self.entitled(step.queue, resource, alone=step.alone)", ">= self.entitled(step.queue, resource, alone=step.alone)"),
+    ("preemption", ENTITLEMENTS, "self._all_held(step, counted) > entitled", "self._all_held(step, counted) >= entitled"),
     ("preemption", ENTITLEMENTS, "+ milli <= self._due(step, resource)", "+ milli < self._due(step, resource)"),
     ("preemption", ENTITLEMENTS, "return max(self._nominal_below[resource][queue], self.guarantee(queue, resource))", "return self._nominal_below[resource][queue]"),
     ("preemption", ENTITLEMENTS, "if self._rules.reclaim:", "if True:"),
