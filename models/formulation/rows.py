@@ -154,8 +154,8 @@ def row_of_arrays(
     upper: int | None = None,
 ) -> Row:
     """Make a row from arrays of columns and coefficients, as `row` does from terms."""
-    distinct, position = np.unique(columns, return_inverse=True)
-    if len(distinct) < len(columns):
+    if len(columns) and np.bincount(columns).max() > 1:
+        distinct, position = np.unique(columns, return_inverse=True)
         added = np.zeros(len(distinct), dtype=np.int64)
         np.add.at(added, position, coefficients)
         columns, coefficients = distinct, added
@@ -202,14 +202,20 @@ def undominated(rows: Iterable[Row], most: Ints) -> list[Row]:
             binding.append(each)
     if len(binding) < 2:
         return binding
-    columns, position = np.unique(np.concatenate([each.columns for each in binding]), return_inverse=True)
-    dense = np.zeros((len(binding), len(columns)), dtype=np.int64)
+    columns = np.concatenate([each.columns for each in binding])
+    used = np.flatnonzero(np.bincount(columns))
+    position = np.empty(len(most), dtype=np.int64)
+    position[used] = np.arange(len(used))
+    dense = np.zeros((len(binding), len(used)), dtype=np.int64)
     owner = np.repeat(np.arange(len(binding)), [len(each.columns) for each in binding])
-    dense[owner, position] = np.concatenate([each.coefficients for each in binding])
-    limits = np.array([each.upper for each in binding])
-    kept: list[int] = []
+    dense[owner, position[columns]] = np.concatenate([each.coefficients for each in binding])
+    limits, sums = np.array([each.upper for each in binding]), dense.sum(axis=1)
+    # Most pairs of rows are told apart by about 64 of the columns.
+    some = dense[:, :: 1 + len(used) // 64].copy()
+    kept = np.zeros(0, dtype=np.int64)
     # A row is implied only by rows before it in this order, or by equal ones.
-    for at in np.lexsort((np.arange(len(binding)), -dense.sum(axis=1), limits)).tolist():
-        if not (dense[kept] >= dense[at]).all(axis=1).any():
-            kept.append(at)
-    return [binding[at] for at in sorted(kept)]
+    for at in np.lexsort((np.arange(len(binding)), -sums, limits)).tolist():
+        larger = kept[(sums[kept] >= sums[at]) & (some[kept] >= some[at]).all(axis=1)]
+        if not any((dense[one] >= dense[at]).all() for one in larger.tolist()):
+            kept = np.append(kept, at)
+    return [binding[at] for at in sorted(kept.tolist())]
