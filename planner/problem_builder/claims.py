@@ -47,8 +47,15 @@ class Claims:
             )
         )
         lent = sorted({self._held(runner) for runner in runners}, key=repr)
+        # Most candidates are owed nothing, and most running jobs hold nothing that was lent.
+        in_turn = [held for held in lent if held[1] is not None]
+        given = [held for held in lent if held[1] is not None or reclaiming.is_lent(held[0])]
         taken = {
-            asked: frozenset(held for held in lent if self._may_take(*asked, held))
+            asked: frozenset(
+                held
+                for held in (given if reclaiming.is_owed(*asked[:2]) else in_turn)
+                if self._may_take(*asked, held)
+            )
             for asked in {self._asked(one) for one in wanting}
         }
         numbers = {

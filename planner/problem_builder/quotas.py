@@ -179,6 +179,21 @@ class Reclaiming:
             )
         return self._owners[key]
 
+    def is_owed(self, queue: str, milli: int) -> bool:
+        """False if a job of `queue` that takes at least `milli` may reclaim from no running job."""
+        return milli > 0 and any(self._rooms(queue, milli, resource) for resource in self._resources)
+
+    def is_lent(self, held: Holding) -> bool:
+        """False if no job of another queue may reclaim from running jobs of `held`."""
+        queue, model = held
+        # Only jobs of the same queue share the first level with these.
+        first = next(iter(self._path(queue)))
+        return any(
+            first not in self._not_lent(queue, resource)
+            for resource in (ALL_MODELS, model)
+            if resource is not None and resource in self._resources
+        )
+
     def levels(self, queue: str, milli: int, held: Holding) -> frozenset[tuple[str, str]]:
         """(queue, resource) of each quota on which `may_take` depends; empty if it may not."""
         if milli <= 0 or not self._is_anything_owed or queue == held[0]:
@@ -316,6 +331,7 @@ def reclaim_pairs(reclaiming: Reclaiming) -> Iterator[tuple[str, int, Holding]]:
     asked = sorted(
         {(job.queue, min_requested_gpu_milli(job)) for job in snapshot.waiting if not job.withheld}
     )
+    asked = [each for each in asked if reclaiming.is_owed(*each)]
     models = snapshot.cluster.gpu_model_by_node
     lent = {
         (job.queue, models.get(replica.node) if job.request.needs_gpu else None)
@@ -323,8 +339,9 @@ def reclaim_pairs(reclaiming: Reclaiming) -> Iterator[tuple[str, int, Holding]]:
         if job.running and rules.may_disturb(job, snapshot.taken_at)
         for replica in job.running.replicas
     }
+    given = [held for held in sorted(lent, key=repr) if reclaiming.is_lent(held)]
     for queue, milli in asked:
-        for held in sorted(lent, key=repr):
+        for held in given:
             if reclaiming.may_take(queue, milli, held):
                 yield queue, milli, held
 
