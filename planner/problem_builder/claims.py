@@ -50,14 +50,10 @@ class Claims:
         # Most candidates are owed nothing, and most running jobs hold nothing that was lent.
         in_turn = [held for held in lent if held[1] is not None]
         given = [held for held in lent if held[1] is not None or reclaiming.is_lent(held[0])]
-        taken = {
-            asked: frozenset(
-                held
-                for held in (given if reclaiming.is_owed(*asked[:2]) else in_turn)
-                if self._may_take(*asked, held)
-            )
-            for asked in {self._asked(one) for one in wanting}
-        }
+        taken: dict[_Asked, frozenset[_Held]] = {}
+        for asked in {self._asked(one) for one in wanting}:
+            among = given if reclaiming.is_owed(*asked[:2]) else in_turn
+            taken[asked] = frozenset(held for held in among if self._may_take(*asked, held))
         numbers = {
             found: number
             for number, found in enumerate(

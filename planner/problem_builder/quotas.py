@@ -185,14 +185,10 @@ class Reclaiming:
 
     def is_lent(self, held: Holding) -> bool:
         """False if no job of another queue may reclaim from running jobs of `held`."""
-        queue, model = held
         # Only jobs of the same queue share the first level with these.
-        first = next(iter(self._path(queue)))
-        return any(
-            first not in self._not_lent(queue, resource)
-            for resource in (ALL_MODELS, model)
-            if resource is not None and resource in self._resources
-        )
+        first = next(iter(self._path(held[0])))
+        resources = self._resources & {ALL_MODELS, held[1] or ALL_MODELS}
+        return any(first not in self._not_lent(held[0], resource) for resource in resources)
 
     def levels(self, queue: str, milli: int, held: Holding) -> frozenset[tuple[str, str]]:
         """(queue, resource) of each quota on which `may_take` depends; empty if it may not."""
@@ -331,7 +327,6 @@ def reclaim_pairs(reclaiming: Reclaiming) -> Iterator[tuple[str, int, Holding]]:
     asked = sorted(
         {(job.queue, min_requested_gpu_milli(job)) for job in snapshot.waiting if not job.withheld}
     )
-    asked = [each for each in asked if reclaiming.is_owed(*each)]
     models = snapshot.cluster.gpu_model_by_node
     lent = {
         (job.queue, models.get(replica.node) if job.request.needs_gpu else None)
@@ -341,7 +336,7 @@ def reclaim_pairs(reclaiming: Reclaiming) -> Iterator[tuple[str, int, Holding]]:
     }
     given = [held for held in sorted(lent, key=repr) if reclaiming.is_lent(held)]
     for queue, milli in asked:
-        for held in given:
+        for held in given if reclaiming.is_owed(queue, milli) else ():
             if reclaiming.may_take(queue, milli, held):
                 yield queue, milli, held
 
