@@ -131,8 +131,13 @@ def conservative_victim_views(
     return _conservative_views(_orders(incumbents), tuple(first), most)
 
 
+def rank_and_claims(incumbent: Incumbent) -> RankAndClaims:
+    """All that views tell running jobs apart by."""
+    return incumbent.rank, frozenset(incumbent.claims)
+
+
 def _orders(incumbents: Iterable[Incumbent]) -> frozenset[RankAndClaims]:
-    return frozenset((each.rank, frozenset(each.claims)) for each in incumbents if each.rank)
+    return frozenset(rank_and_claims(each) for each in incumbents if each.rank)
 
 
 @lru_cache(maxsize=4096)

@@ -171,4 +171,4 @@ def test_no_bound_is_below_the_best_plan_of_jobs_that_give_up_shares():
             bound = BOUNDS[name](formulation)
             assert bound is not None
             assert bound + formulation.constant >= best, (seed, name)
-    assert tried >= 25
+    assert tried > (40 if EVERY_SEED else 24)

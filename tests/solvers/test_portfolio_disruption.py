@@ -114,5 +114,5 @@ def test_no_job_is_disturbed_for_nothing_by_greedy(monkeypatch, chunk):
 def test_no_job_is_disturbed_for_nothing_by_a_solver(chunk):
     tally = check_plans(range(chunk * SOLVED, (chunk + 1) * SOLVED), ("cpsat",))
 
-    assert tally["stopped"] >= SOLVED // 5, tally
+    assert tally["stopped"] >= min(20, SOLVED // 5), tally
     assert min(tally[kind] for kind in ("shrunk", "moved")) >= 1, tally

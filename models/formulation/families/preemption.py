@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from gpuplan.models.eligibility.preemption_order import victim_views
+from gpuplan.models.eligibility.preemption_order import rank_and_claims, victim_views
 from gpuplan.models.formulation.rows import Row, row, row_of_arrays, undominated
 from gpuplan.models.units import MILLI
 
@@ -91,11 +91,12 @@ def _nodes(
     for at, view in enumerate(victim_views(_preemptible(iter(patterns.incumbents)))):
         below = np.array([view.binds(kind) for kind in kinds], dtype=bool)
         # Many views bind the same classes here, and keep the same jobs.
-        same = below.tobytes(), patterns.kept(view).tobytes()
+        kept = patterns.kept(view)
+        same = below.tobytes(), kept.tobytes()
         if not below.any() or same in seen:
             continue
         seen.add(same)
-        free = patterns.free(view)
+        free = patterns.free(view, kept)
         gpus, milli = members.gpus[below], members.milli[below]
         takes = {("gpus", size): (gpus // size, _blocks(size)) for size in sorted({*gpus[gpus > 0].tolist()})}
         if milli.any() and key[0] == "group":
@@ -162,21 +163,18 @@ class _Patterns:
         self.incumbents = [problem.incumbents[v] for v in here]
         """Running jobs that may leave these nodes."""
         # Views tell jobs of different orders apart, and there are few orders.
-        examples = {(each.rank, frozenset(each.claims)): each for each in self.incumbents}
+        examples = {rank_and_claims(each): each for each in self.incumbents}
         number = {order: at for at, order in enumerate(examples)}
         self._examples = [*examples.values()]
-        order_of = {
-            v: number[each.rank, frozenset(each.claims)]
-            for v, each in zip(here, self.incumbents, strict=True)
-        }
+        order_of = {v: number[rank_and_claims(problem.incumbents[v])] for v in here}
         self._gpus = max((len(problem.nodes[node].gpus) for node in nodes), default=0)
         self._resources, self._x = len(problem.resources), x
         departures = [each for node in nodes for each in patterns.by_node.get(node, ())]
         left = [problem.nodes[departure.node] for departure in departures]
-        self._base = self._arrays(
-            [(node.gpus, node.amounts) for node in map(problem.nodes.__getitem__, nodes)]
-        )
-        self._before = self._arrays([(node.gpus, node.amounts) for node in left])
+        every = [problem.nodes[node] for node in nodes]
+        self._base = _States.of(*self._arrays([(node.gpus, node.amounts) for node in every]))
+        self._unchanged = self._arrays([(node.gpus, node.amounts) for node in left])
+        self._before = _States.of(*self._unchanged)
         none = (0,) * self._resources
         self._owed = self._arrays([((), node.overdrawn or none) for node in left])[1]
         self._columns: Ints = np.array([x.out[departure] for departure in departures], dtype=np.int64)
@@ -208,11 +206,11 @@ class _Patterns:
         """Whether each order of running jobs is among the victims of a view."""
         return np.array([view.keeps(each) for each in self._examples], dtype=bool)
 
-    def free(self, view: VictimView) -> _Free:
-        """Capacity free for the classes that a view binds: jobs among its victims free nothing by a stop."""
+    def free(self, view: VictimView, kept: NDArray[np.bool_]) -> _Free:
+        """Capacity free for the classes that a view binds; stops of jobs that it keeps free nothing."""
         pattern, order, moves = self._leaving
-        leaves = (moves == 1) | ~self.kept(view)[order]
-        gpus, amounts = self._before[0].copy(), self._before[1].copy()
+        leaves = (moves == 1) | ~kept[order]
+        gpus, amounts = (each.copy() for each in self._unchanged)
         _, gpu, milli = self._held[:, leaves[self._held[0]]]
         np.add.at(gpus.reshape(-1), gpu, milli)
         np.add.at(amounts, pattern[leaves], self._taken[leaves])
@@ -224,10 +222,10 @@ class _Patterns:
             columns += [column for column, _ in gained if column not in closed]
             gains += [gain for column, gain in gained if column not in closed]
         return _Free(
-            base=_States.of(*self._base),
+            base=self._base,
             columns=np.append(self._columns, np.array(columns, dtype=np.int64)),
             after=_States.of(gpus, amounts),
-            before=_States.of(*self._before),
+            before=self._before,
             gains=_States.of(*self._arrays(gains)),
         )
 

@@ -183,17 +183,11 @@ class EvictionPatterns:
         ordered = sorted(alike, key=lambda each: ("stop", "move", "stay").index(fate.get(each, "stay")))
         return alike[ordered.index(index)]
 
-    def free(
-        self, departure: EvictionPattern, below: VictimView | None = None
-    ) -> tuple[list[int], list[int]]:
-        """
-        (thousandths free by GPU, amounts free by resource) of the node under an eviction pattern.
-
-        With `below`, only what is free for the classes that it binds.
-        """
+    def free(self, departure: EvictionPattern) -> tuple[list[int], list[int]]:
+        """(thousandths free by GPU, amounts free by resource) of the node under an eviction pattern."""
         node = self.problem.nodes[departure.node]
         gpus, amounts = list(node.gpus), list(node.amounts)
-        for index, position in self.given_up(departure, below):
+        for index, position in self.given_up(departure):
             incumbent = self.problem.incumbents[index]
             for gpu in incumbent.holds[position].gpus:
                 gpus[gpu] += incumbent.shape.gpu_milli or MILLI

@@ -156,7 +156,7 @@ def test_greedys_plan_is_legal_and_worth_what_the_ledger_says(kind):
         assert 0 <= ledger.objective <= ledger.problem.ceiling, seed
         done["placed"] += len(ledger.placed)
         done["stopped"] += len(ledger.disruptions.having("stop"))
-    assert min(done["placed"], done["stopped"]) >= 5
+    assert min(done["placed"], done["stopped"]) >= (10 if EVERY_SEED else 7)
 
 
 def elastic_on_two_nodes():

@@ -70,7 +70,7 @@ PLANTED = (
     ("objective_owed", FACTS, "usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models", "usable = True"),
     ("objective_owed", FACTS, "usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models", "usable = not job.gpu_models or resource in job.gpu_models"),
     ("objective_owed", FACTS, "milli * job.gang.maximum", "milli * job.gang.minimum"),
-    ("objective_owed", FACTS, "if usable and not job.withheld and", "if usable and"),
+    ("objective_owed", FACTS, "if usable and not job.withheld:", "if usable:"),
     ("objective_owed", FACTS, "for job in self.snapshot.waiting:", "for job in self.snapshot.jobs:"),
     ("objective_owed", USAGE, "total[queue.parent] += total[queue.name]", "pass"),
     ("horizon", TIMES, "if times[each.job] > 1:", "if times[each.job] > 2:"),
