@@ -16,7 +16,7 @@ from tests.support.seeds import EVERY_SEED
 from tests.support.strategies.instances import everything, everything_mixed, tiny
 from tests.support.strategies.schedule_instances import timely
 
-PARTS = 12 if EVERY_SEED else 1
+STEP, PARTS = (6, 6) if EVERY_SEED else (12, 1)
 """Of the tiny instances, which have more than 500 waiting jobs together."""
 TIMELY = 40 if EVERY_SEED else 12
 
@@ -46,7 +46,7 @@ def checked(plan, name):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "seeds", "least"),
-    [(tiny, range(part, 360, 12), 40) for part in range(PARTS)]
+    [(tiny, range(part, 360, STEP), 480 // STEP) for part in range(PARTS)]
     + [(everything_mixed, range(12), 20), (timely, (*range(TIMELY), 101), 2 * TIMELY)],
 )
 def test_each_remedy_is_enough_and_nothing_less_is(make, seeds, least):
