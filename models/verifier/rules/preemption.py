@@ -1,58 +1,49 @@
 """
 The rule about preemption: only jobs that may follow a victim use what it frees.
 
-A job may follow a victim if its priority is higher by the policy's gap, or if it reclaims what the queue of
-the victim borrows (`Entitlements`). The rule is checked by a hypothetical plan for each set of victims: these
-victims stay, and jobs that may follow any of them do not start, grow or migrate. All other new placements
-must still fit.
+In each place where there are victims (a node, a queue with all below it, a rack) the rule is checked by a
+hypothetical plan for each set of them: these victims stay, and jobs that may follow any of them
+(`preempted`) do not start, grow or migrate. All other new placements must still fit.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
-from functools import cached_property, partial
-from math import inf, log2
-from typing import TYPE_CHECKING, Final, NamedTuple
+from functools import partial
+from math import inf
+from operator import add
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuplan.models.mig import MigGeometry, mig_geometry
-from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica, unmatched
+from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
 from gpuplan.models.plan.violation import Rule, Violation
-from gpuplan.models.queue import ALL_MODELS, Queue
-from gpuplan.models.timing.progress import unserved_seconds
 from gpuplan.models.units import MILLI
-from gpuplan.models.verifier.job_changes import Change, JudgedPlacement
+from gpuplan.models.verifier.job_changes import Change
 from gpuplan.models.verifier.messages import format_amount, format_watts
 from gpuplan.models.verifier.quota_usage import children_first, held_gpu_milli, kept_and_limit
 from gpuplan.models.verifier.rules.capacity import charged_amounts, offered_amounts, rack_caps, watts_drawn
+from gpuplan.models.verifier.rules.preempted import (
+    intersections,
+    least_priority,
+    sets_of_barred,
+    victims_and_barred,
+)
 from gpuplan.models.verifier.rules.quota import (
     amount_of_replicas,
     held_before_and_after,
     limited_resources,
     quota_subject,
     quota_text,
-    usage_up_the_tree,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
+    from gpuplan.models.queue import Queue
     from gpuplan.models.verifier.context import Context
-
-
-_MAX_SETS: Final = 1024
-"""Limit on the sets of jobs that are checked; reached only if claims of queues differ much."""
-
-
-class PreemptedJob(NamedTuple):
-    """A preempted or shrunk job, with the replicas on one GPU model that it gives up."""
-
-    job: Job
-    replicas: tuple[Replica, ...]
-    model: str
-    """GPU model; empty if it holds no GPUs."""
+    from gpuplan.models.verifier.rules.preempted import Barred, PreemptedJob
 
 
 def preemption(case: Context) -> Iterator[Violation]:
@@ -62,212 +53,72 @@ def preemption(case: Context) -> Iterator[Violation]:
     This covers GPUs and all other resources of a node, the quota of every queue above the victim, and the
     power of racks. Capacity that was free before is open to all jobs.
     """
-    if not (victims := _victims(case)):
-        return
-    barred = _excluded_jobs(case, victims)
-    # The strongest condition on jobs that may follow none of some victims is with all victims of which
-    # that is true; so one hypothetical plan for each set of such jobs is enough.
-    kinds = {each for each in barred if each}
-    limits = _limits(case, victims)
-    coming = [Placement(job=job.name, replicas=tuple(each.new_replicas)) for job, each in case.arrivals]
-    for names in _intersections(kinds):
-        # Thousands of victims have few kinds of bars between them, each as large as the plan.
-        barring = {bars for bars in kinds if names <= bars}
-        kept = [(victim, bars) for victim, bars in zip(victims, barred, strict=True) if bars in barring]
-        without = _Without(case, names, kept, coming)
-        yield from _on_nodes(without)
-        yield from _in_queues(without, limits)
-        yield from _in_racks(without)
+    if barred := victims_and_barred(case):
+        yield from _on_nodes(case, barred)
+        yield from _in_queues(case, barred)
+        yield from _in_racks(case, barred)
 
 
-def _victims(case: Context) -> list[PreemptedJob]:
-    """Jobs that give up replicas, one entry per GPU model of these."""
-    given_up = [(job, job.running.replicas) for job in case.stopped if job.running]
-    for job, occupant in case.with_change(Change.SHRUNK):
-        before = job.running.replicas if job.running else ()
-        numbers = unmatched(before, occupant.placement.replicas)
-        given_up.append((job, tuple(before[number] for number in numbers)))
-    found = []
-    for job, replicas in given_up:
-        # What a queue is entitled to is counted by GPU model.
-        by_model: dict[str, list[Replica]] = defaultdict(list)
-        for replica in replicas:
-            node = case.nodes.get(replica.node) if job.request.needs_gpu else None
-            by_model[(node.gpu_model if node else None) or ALL_MODELS].append(replica)
-        found += [PreemptedJob(job, tuple(there), model) for model, there in by_model.items()]
-    return found
+def _beside(case: Context, names: frozenset[str], there: list[PreemptedJob]) -> str:
+    """Words of a violation for the victims in a place, which none of the named jobs may follow."""
+    priority = min(victim.job.priority for victim in there)
+    name = min(victim.job.name for victim in there if victim.job.priority == priority)
+    least = least_priority(case, case.jobs[name])
+    reclaim = any(job.priority < least for job, _ in case.arrivals if job.name not in names)
+    also = ", or that reclaim lent quota," if reclaim else ""
+    return f"beside job {name} of priority {priority}, jobs of {least} or more{also} not counted"
 
 
-def _excluded_jobs(case: Context, victims: list[PreemptedJob]) -> list[frozenset[str]]:
-    """
-    For each victim, the jobs with new replicas that may not follow it.
-
-    In a rollback the jobs of the plan that is undone may follow each other: it takes back that plan's choice.
-    """
-    alike: dict[tuple[str, int, int], list[str]] = defaultdict(list)
-    for job, occupant in case.arrivals:
-        alike[job.queue, job.priority, _fewest_new(job, occupant)].append(job.name)
-    found: dict[tuple[str, int, bool, str], frozenset[str]] = {}
-    undone, barred = case.undo.jobs, []
-    for job, _, model in victims:
-        queue, least, turn = job.queue, _least_priority(case, job), _in_turn(case, job)
-        if (key := (queue, least, turn, model)) not in found:
-            found[key] = frozenset(
-                name
-                for (own, level, milli), names in alike.items()
-                if (level < least or (turn and case.entitlements.owns(queue, own)))
-                and not case.entitlements.quotas(own, milli, queue, model)
-                for name in names
-            )
-        bars = found[key]
-        barred.append(bars - undone if job.name in undone else bars)
-    return barred
-
-
-def _least_priority(case: Context, job: Job) -> int:
-    """
-    Lowest priority of a job that may follow a running one without reclaiming what its queue borrows.
-
-    Equal priority is not enough, whatever the policy, while the job is in its turn, nor if it starved before
-    it started.
-    """
-    if (gap := case.policy.disruption.priority_gap) or job.running is None:
-        return job.priority + gap
-    starving = case.policy.horizon.backfill.starving
-    if starving is not None and unserved_seconds(job, case.snapshot.taken_at) >= starving:
-        return job.priority + 1
-    return job.priority + (1 if _in_turn(case, job, gpus=False) else 0)
-
-
-def _in_turn(case: Context, job: Job, *, gpus: bool = True) -> bool:
-    """
-    True if a running job was preempted and has run for less than its turn since; with GPUs only if asked.
-
-    A turn doubles with each time that a job was preempted. For so long a job of a queue that may reclaim is
-    not stopped for the priority of a job outside: what it holds would be reclaimed at once.
-    """
-    if job.running is None or (gpus and not job.request.total_gpu_milli):
-        return False
-    rules = case.policy.disruption
-    saving = rules.checkpoint if job.checkpoint_duration is None else job.checkpoint_duration
-    loading = rules.restart if job.restart_duration is None else job.restart_duration
-    had = max(0.0, (case.snapshot.taken_at - job.running.started_at).total_seconds())
-    doublings = log2(1 + had // max(saving + loading, case.policy.objective.shortest))
-    return doublings < job.preemptions
-
-
-def _fewest_new(job: Job, occupant: JudgedPlacement) -> int:
-    """Minimum thousandths of GPUs that a job adds when it starts or grows."""
-    replicas = {Change.STARTED: job.gang.minimum, Change.GROWN: 1}.get(occupant.change, 0)
-    return replicas * job.request.total_gpu_milli
-
-
-def _intersections(sets: set[frozenset[str]]) -> list[frozenset[str]]:
-    """All nonempty intersections of any of some sets."""
-    found: dict[frozenset[str], None] = {}
-    for one in sorted(sets, key=lambda names: (-len(names), sorted(names))):
-        found |= dict.fromkeys(common for other in list(found) if (common := one & other))
-        found[one] = None
-        # What is left out here is not checked: the rule gets weaker, not stricter.
-        if len(found) > _MAX_SETS:
-            break
-    return list(found)
-
-
-@dataclass(frozen=True)
-class _Without:
-    """The hypothetical plan in which some victims stay, and jobs that may follow any of them do not come."""
-
-    case: Context
-    names: frozenset[str]
-    """Jobs with new replicas that may follow none of the victims."""
-    kept: list[tuple[PreemptedJob, frozenset[str]]]
-    """The victims, each with all jobs that may not follow it."""
-    coming: list[Placement]
-    """New replicas of all jobs."""
-
-    @property
-    def victims(self) -> list[PreemptedJob]:
-        """Jobs that stay in the hypothetical plan."""
-        return [victim for victim, _ in self.kept]
-
-    def is_closed(self, there: list[PreemptedJob]) -> bool:
-        """
-        True if exactly these jobs may follow none of the victims in a place.
-
-        If more jobs may not, another set of victims gives a stronger condition.
-        """
-        bars, closed = self._bars_and_closed
-        sets = frozenset([bars[id(victim)] for victim in there])
-        if sets not in closed:
-            closed[sets] = bool(sets) and frozenset.intersection(*sets) == self.names
-        return closed[sets]
-
-    @cached_property
-    def _bars_and_closed(self) -> tuple[dict[int, frozenset[str]], dict[frozenset[frozenset[str]], bool]]:
-        """The jobs that may not follow each victim, and the answers of `is_closed`, by the sets of these."""
-        return {id(victim): bars for victim, bars in self.kept}, {}
-
-    def beside(self, there: list[PreemptedJob]) -> str:
-        """Words of a violation for the victims in a place."""
-        priority = min(victim.job.priority for victim in there)
-        name = min(victim.job.name for victim in there if victim.job.priority == priority)
-        least = _least_priority(self.case, self.case.jobs[name])
-        others = (job for job, _ in self.case.arrivals if job.name not in self.names)
-        reclaim = any(job.priority < least for job in others)
-        also = ", or that reclaim lent quota," if reclaim else ""
-        return f"beside job {name} of priority {priority}, jobs of {least} or more{also} not counted"
-
-    def staying(self) -> Iterator[Placement]:
-        """Holdings before and after the plan; jobs that may follow a victim keep their old places."""
-        yield from self.case.staying
-        for job, _ in self.case.with_change(Change.MOVED):
-            if job.name not in self.names and job.placement:
-                yield job.placement
-        yield from (Placement(job=each.job.name, replicas=each.replicas) for each in self.victims)
-
-    def new(self) -> Iterator[Placement]:
-        """New replicas of jobs that may follow none of the victims."""
-        return (each for each in self.coming if each.job in self.names)
-
-
-def _on_nodes(without: _Without) -> Iterator[Violation]:
+def _on_nodes(case: Context, barred: list[Barred]) -> Iterator[Violation]:
     """
     Violations on nodes that a victim leaves.
 
     Nodes that accept no jobs are checked by the rule `selection`.
     """
-    case = without.case
-    left: dict[str, list[PreemptedJob]] = defaultdict(list)
-    for victim in without.victims:
+    left: dict[str, list[Barred]] = defaultdict(list)
+    for victim, bars in barred:
         for name in {replica.node for replica in victim.replicas}:
-            left[name].append(victim)
-    names = {
-        name
-        for name, there in left.items()
-        if (node := case.nodes.get(name)) and node.schedulable and without.is_closed(there)
-    }
-    coming: dict[str, list[tuple[Job, Replica]]] = defaultdict(list)
-    for placement in without.new():
-        for replica in placement.replicas:
-            if replica.node in names:
-                coming[replica.node].append((case.jobs[placement.job], replica))
-    if not coming:
-        return
-    there_by_node: dict[str, list[tuple[Job | None, Replica]]] = defaultdict(list)
-    for placement in without.staying():
-        if not placement.nodes.isdisjoint(coming):
+            if (node := case.nodes.get(name)) and node.schedulable:
+                left[name].append((victim, bars))
+    arrived = (Placement(job=job.name, replicas=tuple(each.new_replicas)) for job, each in case.arrivals)
+    coming = _by_node(case, arrived, left)
+    staying = _by_node(case, case.staying, coming)
+    # A job that may follow a victim does not move in the hypothetical plan: it keeps its old places.
+    moved = _by_node(
+        case, (job.placement for job, _ in case.with_change(Change.MOVED) if job.placement), coming
+    )
+    for name in coming:
+        for names, victims in sets_of_barred(left[name]):
+            new = [(job, replica) for job, replica in coming[name] if job and job.name in names]
+            if not new:
+                continue
+            there = [
+                *staying[name],
+                *((job, replica) for job, replica in moved[name] if job and job.name not in names),
+                *((each.job, held) for each in victims for held in each.replicas if held.node == name),
+            ]
+            yield from _on_gpus(case, name, victims, new, there)
+            yield from _beside_gpus(
+                case, case.nodes[name], new, there, partial(_beside, case, names, victims)
+            )
+
+
+def _by_node(
+    case: Context, placements: Iterable[Placement], nodes: Mapping[str, object]
+) -> dict[str, list[tuple[Job | None, Replica]]]:
+    """The replicas on some nodes, each with its job, if that is known."""
+    found: dict[str, list[tuple[Job | None, Replica]]] = defaultdict(list)
+    for placement in placements:
+        if not placement.nodes.isdisjoint(nodes):
             job = case.jobs.get(placement.job)
             for replica in placement.replicas:
-                there_by_node[replica.node].append((job, replica))
-    for name, new in coming.items():
-        staying = there_by_node[name]
-        yield from _on_gpus(without, name, left[name], new, staying)
-        yield from _beside_gpus(case, case.nodes[name], new, staying, partial(without.beside, left[name]))
+                if replica.node in nodes:
+                    found[replica.node].append((job, replica))
+    return found
 
 
 def _on_gpus(
-    without: _Without,
+    case: Context,
     name: str,
     victims: list[PreemptedJob],
     new: list[tuple[Job, Replica]],
@@ -283,7 +134,7 @@ def _on_gpus(
     for _, replica in (*new, *there):
         for held in replica.gpus:
             shares[held.index] += held.milli if isinstance(held, GpuShare) else 0
-    geometry = mig_geometry(without.case.nodes[name].gpu_model or "")
+    geometry = mig_geometry(case.nodes[name].gpu_model or "")
     for job, replica in new:
         taken = (
             victim
@@ -294,7 +145,7 @@ def _on_gpus(
         loser = min(taken, key=lambda victim: (-victim.priority, victim.name), default=None)
         if loser is not None:
             found = f"priority {job.priority} in place of job {loser.name} of priority {loser.priority}"
-            allowed = f"priority {_least_priority(without.case, loser)} or more"
+            allowed = f"priority {least_priority(case, loser)} or more"
             yield Violation(Rule.PREEMPTION, f"job {job.name} on node {name}", found, allowed)
 
 
@@ -346,7 +197,7 @@ def _beside_gpus(
 
 
 class _Limits(NamedTuple):
-    """Limits of one resource, and the amounts that are the same for all sets of victims."""
+    """Limits of one resource on queues, and what the plan changes of what they hold."""
 
     resource: str
     tree: list[Queue]
@@ -357,13 +208,13 @@ class _Limits(NamedTuple):
     """What running jobs directly in each queue hold both before and after the plan."""
     changed: list[tuple[Job, bool, int]]
     """Jobs that start, grow or migrate: whether it migrates, and how much more it holds afterwards."""
-    lost: dict[int, int]
-    """What each victim gives up, by its identity."""
+    lost: list[int]
+    """What each victim gives up."""
 
 
-def _limits(case: Context, victims: list[PreemptedJob]) -> list[_Limits]:
+def _limits(case: Context, barred: list[Barred]) -> Iterator[_Limits]:
     """Limits of all resources that any queue limits."""
-    tree, found = children_first(case.snapshot.queues), []
+    tree = children_first(case.snapshot.queues)
     for resource in limited_resources(tree):
         kept, limit = kept_and_limit(tree, resource)
         if all(most == inf for most in limit.values()):
@@ -374,73 +225,122 @@ def _limits(case: Context, victims: list[PreemptedJob]) -> list[_Limits]:
             now = amount_of_replicas(case, occupant.placement.replicas, resource)
             changed.append((job, occupant.change is Change.MOVED, now - before))
         held = held_before_and_after(case, resource)
-        lost = {id(each): amount_of_replicas(case, each.replicas, resource) for each in victims}
-        found.append(_Limits(resource, tree, kept, limit, held, changed, lost))
-    return found
+        lost = [amount_of_replicas(case, victim.replicas, resource) for victim, _ in barred]
+        yield _Limits(resource, tree, kept, limit, held, changed, lost)
 
 
-def _in_queues(without: _Without, limits: list[_Limits]) -> Iterator[Violation]:
-    for each in limits:
-        held, after = _usage(without, each)
-        used = usage_up_the_tree(each.tree, each.kept, after)
-        if not (over := [queue for queue in each.tree if used[queue.name] > each.limit[queue.name]]):
-            continue
-        staying = usage_up_the_tree(each.tree, each.kept, held)
-        concerned = _above(without, each)
-        for queue in over:
-            there = concerned.get(queue.name, [])
+def _in_queues(case: Context, barred: list[Barred]) -> Iterator[Violation]:
+    """Violations of the limits of queues above a victim."""
+    sets = intersections({bars for _, bars in barred})
+    for each in _limits(case, barred):
+        held, after = _usage(barred, sets, each)
+        there = _above(barred, each)
+        for queue in each.tree:
+            limit = each.limit[queue.name]
+            usages = zip(sets, held[queue.name], after[queue.name], strict=True)
             # A queue that is over its limit already may stay there; nothing may come on top.
-            if used[queue.name] > staying[queue.name] and without.is_closed(there):
-                found = f"{quota_text(used[queue.name], each.resource)} {without.beside(there)}"
-                subject = quota_subject(queue, each.resource)
-                most = max(each.limit[queue.name], staying[queue.name])
-                allowed = quota_text(int(most), each.resource)
-                yield Violation(Rule.PREEMPTION, subject, found, allowed)
+            for names, before, used in [one for one in usages if one[2] > limit and one[2] > one[1]]:
+                concerned = [(victim, bars) for victim, bars in there[queue.name] if names <= bars]
+                if not _is_closed(names, concerned):
+                    continue
+                beside = _beside(case, names, [victim for victim, _ in concerned])
+                found = f"{quota_text(used, each.resource)} {beside}"
+                allowed = quota_text(int(max(limit, before)), each.resource)
+                yield Violation(Rule.PREEMPTION, quota_subject(queue, each.resource), found, allowed)
 
 
-def _above(without: _Without, limits: _Limits) -> dict[str, list[PreemptedJob]]:
+def _is_closed(names: frozenset[str], there: list[Barred]) -> bool:
+    """
+    True if exactly these jobs may follow none of the victims in a place.
+
+    If more jobs may not, another set of victims gives a stronger condition.
+    """
+    return bool(there) and frozenset.intersection(*(bars for _, bars in there)) == names
+
+
+def _above(barred: list[Barred], limits: _Limits) -> dict[str, list[Barred]]:
     """The victims that count at each queue."""
     parent = {queue.name: queue.parent for queue in limits.tree}
-    found: dict[str, list[PreemptedJob]] = defaultdict(list)
-    for victim in without.victims:
-        if limits.lost[id(victim)]:
-            above: str | None = victim.job.queue
-            while above is not None:
-                found[above].append(victim)
-                above = parent[above]
+    found: dict[str, list[Barred]] = defaultdict(list)
+    for (victim, bars), lost in zip(barred, limits.lost, strict=True):
+        above: str | None = victim.job.queue if lost else None
+        while above is not None:
+            found[above].append((victim, bars))
+            above = parent[above]
     return found
 
 
-def _usage(without: _Without, limits: _Limits) -> tuple[dict[str, int], dict[str, int]]:
-    """What is held directly in each queue: by jobs that stay, and with new replicas added."""
-    held = defaultdict(int, limits.held)
-    for victim in without.victims:
-        held[victim.job.queue] += limits.lost[id(victim)]
+def _usage(
+    barred: list[Barred], sets: list[frozenset[str]], limits: _Limits
+) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+    """
+    What each queue uses in the hypothetical plan of each set: by jobs that stay, and with new replicas added.
+
+    Only victims that no job of the set may follow stay.
+    """
+    held = {queue.name: [limits.held.get(queue.name, 0)] * len(sets) for queue in limits.tree}
+    given_up: dict[tuple[frozenset[str], str], int] = defaultdict(int)
+    for (victim, bars), lost in zip(barred, limits.lost, strict=True):
+        given_up[bars, victim.job.queue] += lost
+    stays = {bars: [names <= bars for names in sets] for bars, _ in given_up}
+    for (bars, queue), lost in given_up.items():
+        held[queue] = _increased(held[queue], lost, stays[bars])
     # A job that may follow a victim does not move in the hypothetical plan: it keeps its old places.
     for job, moves, more in limits.changed:
-        if moves and job.name not in without.names:
-            held[job.queue] += max(0, -more)
-    after = defaultdict(int, held)
+        if moves and more < 0:
+            stays_put = [job.name not in names for names in sets]
+            held[job.queue] = _increased(held[job.queue], -more, stays_put)
+    after = dict(held)
     for job, _, more in limits.changed:
-        if job.name in without.names:
-            after[job.queue] += max(0, more)
-    return held, after
+        if more > 0:
+            comes = [job.name in names for names in sets]
+            after[job.queue] = _increased(after[job.queue], more, comes)
+    return _up_the_tree(limits, held), _up_the_tree(limits, after)
 
 
-def _in_racks(without: _Without) -> Iterator[Violation]:
-    case = without.case
+def _increased(usages: list[int], amount: int, where: list[bool]) -> list[int]:
+    return [usage + amount if here else usage for usage, here in zip(usages, where, strict=True)]
+
+
+def _up_the_tree(limits: _Limits, own: dict[str, list[int]]) -> dict[str, list[int]]:
+    """What each queue uses: its own, and what its children do not keep."""
+    for queue in limits.tree:
+        kept = limits.kept[queue.name]
+        if queue.parent is not None and kept < inf:
+            lent = [max(0, usage - int(kept)) for usage in own[queue.name]]
+            own[queue.parent] = list(map(add, own[queue.parent], lent))
+    return own
+
+
+def _in_racks(case: Context, barred: list[Barred]) -> Iterator[Violation]:
+    """Violations of the power caps of racks."""
     if not (caps := rack_caps(case)):
         return
-    lost = [
-        (each, watts_drawn(case, [Placement(job=each.job.name, replicas=each.replicas)]))
-        for each in without.victims
+    staying = watts_drawn(case, case.staying)
+    coming = [
+        (job.name, watts_drawn(case, [Placement(job=job.name, replicas=tuple(each.new_replicas))]))
+        for job, each in case.arrivals
     ]
-    staying = watts_drawn(case, without.staying())
-    new = watts_drawn(case, without.new())
-    for subject, names, watts in caps:
-        coming = sum(new[name] for name in names)
-        drawn = sum(staying[name] for name in names) + coming
-        there = [victim for victim, watts_lost in lost if any(watts_lost[name] for name in names)]
-        if coming and drawn > watts * MILLI and without.is_closed(there):
-            found = f"{format_watts(drawn)} {without.beside(there)}"
-            yield Violation(Rule.PREEMPTION, subject, found, format_watts(watts * MILLI))
+    moved = [
+        (job.name, watts_drawn(case, [job.placement]))
+        for job, _ in case.with_change(Change.MOVED)
+        if job.placement
+    ]
+    lost = [
+        (watts_drawn(case, [Placement(job=victim.job.name, replicas=victim.replicas)]), (victim, bars))
+        for victim, bars in barred
+    ]
+    for subject, nodes, watts in caps:
+
+        def on_rack(drawn: Mapping[str, int], nodes: frozenset[str] = nodes) -> int:
+            return sum(drawn.get(name, 0) for name in nodes)
+
+        given = {id(each[0]): on_rack(drawn) for drawn, each in lost}
+        there = [each for _, each in lost if given[id(each[0])]]
+        for names, victims in sets_of_barred(there):
+            more = sum(on_rack(drawn) for name, drawn in coming if name in names)
+            kept = sum(on_rack(drawn) for name, drawn in moved if name not in names)
+            drawn = on_rack(staying) + kept + sum(given[id(victim)] for victim in victims) + more
+            if more and drawn > watts * MILLI:
+                found = f"{format_watts(drawn)} {_beside(case, names, victims)}"
+                yield Violation(Rule.PREEMPTION, subject, found, format_watts(watts * MILLI))

@@ -297,12 +297,64 @@ def test_quota_of_a_job_that_moves_is_not_freed():
     assert found == beside("queue q", "3 GPUs", "2 GPUs")
 
 
+def mover(priority, old, **more):
+    return job("m", gpus=1, priority=priority, at=[old], **more)
+
+
+def test_what_a_job_that_may_follow_leaves_when_it_moves_is_not_for_those_that_may_not():
+    """Had the victim stayed, it would not have moved: its old place on the node stays taken."""
+    old, new = replica(gpus=(1,), cpus=10), replica("n1", gpus=(1,), cpus=10)
+
+    def judge_mover(priority):
+        stopped = victim(cpus=10, at=[replica(gpus=(0,), cpus=10)])
+        jobs = [stopped, mover(priority, old, cpus=10), comer(0, cpus=13)]
+        world = snapshot(nodes=[node(cpus=32), node("n1", cpus=32)], jobs=jobs)
+        comes = placement("c", replica(gpus=(2,), cpus=13))
+        return judge(world, comes, placement("m", new), policy=rules(migrate=True))
+
+    assert judge_mover(0) == ()
+    assert judge_mover(6) == beside("node n0", "33 CPU cores", "32 CPU cores")
+
+
+def test_quota_of_a_model_that_a_job_leaves_when_it_moves_is_not_for_those_that_may_not_follow():
+    nodes = [node(), node("n1", model="A100-80GB")]
+
+    def judge_mover(priority):
+        jobs = [victim(), mover(priority, replica(gpus=(1,))), comer(0)]
+        world = snapshot(nodes=nodes, jobs=jobs, queues=[queue("q", **{MODEL: 2})])
+        moved, comes = placement("m", replica("n1", gpus=(1,))), placement("c", replica(gpus=(2,)))
+        return judge(world, moved, comes, policy=rules(migrate=True))
+
+    assert judge_mover(0) == ()
+    assert judge_mover(6) == beside(f"queue q on {MODEL}", "3 GPUs", "2 GPUs")
+
+
+RACK = {"region": "eu", "zone": "a", "rack": "r1"}
+
+
+def on_rack(*jobs, watts):
+    nodes = [node(name, watts=700, **RACK) for name in ("n0", "n1")] + [node("n2", watts=700)]
+    return snapshot(nodes=nodes, rack_power=[RACK | {"watts": watts}], jobs=jobs)
+
+
+def test_power_that_a_job_leaves_when_it_moves_is_not_for_those_that_may_not_follow():
+    def judge_mover(priority):
+        world = on_rack(victim(), mover(priority, replica(gpus=(1,))), comer(0), watts=1400)
+        moved = placement("m", replica("n2", gpus=(1,)))
+        return judge(world, moved, placement("c", ELSEWHERE), policy=rules(migrate=True))
+
+    assert judge_mover(0) == ()
+    assert judge_mover(6) == beside("rack r1", "2100 W", "1400 W")
+
+
+def test_power_of_a_rack_that_was_free_beside_a_stopped_job_is_for_any():
+    world = on_rack(victim(), comer(0), job("d", gpus=1, priority=6), watts=1400)
+
+    assert judge(world, placement("c", ELSEWHERE), placement("d", replica("n1", gpus=(1,)))) == ()
+
+
 def test_power_that_a_stopped_job_frees_is_for_jobs_that_outrank_it():
-    """Two nodes of one rack; their GPUs may draw what one of them does."""
-    rack = {"region": "eu", "zone": "a", "rack": "r1"}
-    nodes = [node(name, watts=700, **rack) for name in ("n0", "n1")]
-    jobs = [victim(), comer(5), job("d", gpus=1, priority=6)]
-    world = snapshot(nodes=nodes, rack_power=[rack | {"watts": 700}], jobs=jobs)
+    world = on_rack(victim(), comer(5), job("d", gpus=1, priority=6), watts=700)
 
     assert judge(world, placement("c", ELSEWHERE)) == beside("rack r1", "1400 W", "700 W")
     assert judge(world, placement("d", ELSEWHERE)) == ()
