@@ -37,7 +37,7 @@ from gpuplan.planner.problem_builder import build_problem
 from gpuplan.planner.sources.files import load_snapshot
 from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.incumbent import Limits
-from gpuplan.solvers.solver_child import relaxed_here
+from gpuplan.solvers.solver_child import relaxed_bound
 from gpuplan.solvers.targets.to_target import target_of
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def bound_by_relaxation(folder: Path, memory_gib: int) -> dict[str, Any]:
         ).objective
         limits = Limits(_FOR_BOUND, solvers=())
         with _measured(costs, "bound"):
-            out["bound"] = relaxed_here(problem, limits.budget(time.monotonic() + _FOR_BOUND))
+            out["bound"] = relaxed_bound(problem, None, limits.budget(time.monotonic() + _FOR_BOUND))
     return out
 
 

@@ -20,7 +20,14 @@ from gpuplan.solvers.improve.pop_partition import partition_count
 from gpuplan.solvers.incumbent import STOPPED_RELAXATION
 from gpuplan.solvers.interface import PlacedAnswer, RepairedAnswer
 from gpuplan.solvers.rounding.disaggregate import disaggregate
-from gpuplan.solvers.solver_child import RELAXATION, SolverFinding, SolverTask, is_small, solve_in_process
+from gpuplan.solvers.solver_child import (
+    RELAXATION,
+    SolverFinding,
+    SolverTask,
+    is_small,
+    relaxed_bound,
+    solve_in_process,
+)
 from gpuplan.solvers.targets.to_target import target_of
 from gpuplan.solvers.worker import ChildOutcome, run_in_child, start_child
 
@@ -34,6 +41,7 @@ if TYPE_CHECKING:
     from gpuplan.solvers.worker import ChildProcess
 
 SOLVE_ENTRY: Final = "gpuplan.solvers.solver_child:solve_block_model"
+BOUND_ENTRY: Final = "gpuplan.solvers.solver_child:relaxed_bound"
 REPAIR_ENTRY: Final = "gpuplan.solvers.improve.answer_repair:repair_answer"
 
 
@@ -43,6 +51,24 @@ class TargetGapReachedError(Exception):
 
 class BoundTooLateError(Exception):
     """The solver has proven no bound in time: another way to one needs the rest of the time."""
+
+
+def last_bound(search: EpochSearch) -> int | None:
+    """
+    Upper bound where no solver had the time to report any; None if it cannot be found, or not in time.
+
+    It is computed here, or in a process if it takes long. That has built the model already, if it holds the
+    model of all stages, and is killed if it takes several times as long as expected.
+    """
+    seconds, params = search.limits.reserved_for_bound, search.limits.params.portfolio
+    budget = search.limits.budget(time.monotonic() + seconds)
+    if seconds < params.bound_seconds_in_process:
+        return relaxed_bound(search.problem, None, budget)
+    arguments, most = (search.problem, search.part, budget), params.reserves_of_last_bound * seconds
+    last = run_in_child(BOUND_ENTRY, arguments, most, lambda _: None).last
+    if isinstance(last, SolverFinding):
+        return last.proven
+    return last if isinstance(last, int) else None
 
 
 class ExactRun:

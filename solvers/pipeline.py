@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.solution import DesiredState, StopReason
 from gpuplan.models.problem.jobs import ClassRole
-from gpuplan.solvers.exact_run import ExactRun, TargetGapReachedError
+from gpuplan.solvers.exact_run import ExactRun, TargetGapReachedError, last_bound
 from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
 from gpuplan.solvers.heuristics.promise_reservations import reserve_promised_starts, start_firm_reservations
 from gpuplan.solvers.improve.packing_ahead import packs_first
 from gpuplan.solvers.incumbent import LAST_PLAN, NO_SOLVER, EpochSearch, Limits
 from gpuplan.solvers.interface import Headroom
-from gpuplan.solvers.solver_child import relaxed_here
 from gpuplan.solvers.state.ledger import Ledger
 from gpuplan.solvers.targets.to_target import target_of
 from gpuplan.solvers.targets.warm_start import extend_last_plan
@@ -118,7 +117,7 @@ def solve_stage(
 
 def _bounded(search: EpochSearch, *, wanted: bool, exact: bool = True) -> Solution:
     """
-    The result; with a bound from multipliers found here, if no solver had the time to report any.
+    The result; with a bound from multipliers, if no solver had the time to report any.
 
     Where that takes long, an interrupted search goes without, and Ctrl-C ends it with the plan that there is.
     """
@@ -128,8 +127,7 @@ def _bounded(search: EpochSearch, *, wanted: bool, exact: bool = True) -> Soluti
         exempt = len(search.problem.nodes) >= limits.params.portfolio.many_nodes
     if wanted and not (exempt or search.has_dual_bound or search.proven):
         with search.phase("bound"), suppress(KeyboardInterrupt):
-            budget = limits.budget(time.monotonic() + limits.reserved_for_bound)
-            search.add_bound("multipliers", relaxed_here(search.problem, budget))
+            search.add_bound("multipliers", last_bound(search))
     return search.solution()
 
 

@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuplan.models.plan.solution import SolveStatus, Stage, StopReason
-from gpuplan.solvers.deadline import is_late
 from gpuplan.solvers.exact_run import SOLVE_ENTRY
 from gpuplan.solvers.heuristics.greedy import greedy, greedy_by_priority
 from gpuplan.solvers.heuristics.promise_reservations import reserve_promised_starts
@@ -27,7 +26,7 @@ from gpuplan.solvers.priority_stages import (
     stage_part,
     stage_problem,
     verifier_of_stage,
-    without_unknown_starts,
+    with_last_plan_where_better,
 )
 from gpuplan.solvers.shared_model import HOLD_ENTRY, WholeModel
 from gpuplan.solvers.solver_child import RELAXATION_ENTRY, starts_to_choose
@@ -144,7 +143,7 @@ class _TieredSolve:
         self._greedy_objective: int | None = None
         """Its objective if a plan is announced."""
         self._verifying = 0.0
-        """Seconds to verify greedy's plan of all priorities."""
+        """Most seconds to verify a plan of all priorities."""
         self._whole = WholeModel(self._problem, limits.params.formulation)
         self._few_choices = limits.params.exact.child.few_choices
         """Limit of stages that are first tried in this process."""
@@ -181,6 +180,7 @@ class _TieredSolve:
             return hurried
         priorities, packed = self._problem.priorities, None
         with self._ahead() as packing:
+            search = self._search()
             foreseen = self._foreseen() if self._problem.slots > 1 else None
             if foreseen is None:
                 self._by_turns()
@@ -189,7 +189,7 @@ class _TieredSolve:
             except KeyboardInterrupt:
                 self._interrupted = True
         try:
-            self._announce(packed)
+            self._announce(search, packed)
             if not self._interrupted:
                 self._take_all(foreseen)
         except KeyboardInterrupt:
@@ -246,7 +246,15 @@ class _TieredSolve:
         for priority in self._problem.priorities[len(self._stages) : -1]:
             yield Stage(priority, points.get(priority, 0), proven=False)
 
-    def _announce(self, packed: Packing | None) -> None:
+    def _search(self) -> EpochSearch:
+        """A search for plans of all priorities; what changes nothing is verified, and the time is noted."""
+        search = EpochSearch(
+            self._problem, self._running, self._limits, self._check, self._watch, self._began
+        )
+        self._verifying = max(self._verifying, search.verify_seconds)
+        return search
+
+    def _announce(self, search: EpochSearch, packed: Packing | None) -> None:
         """
         Show greedy's plan of all priorities, before any stage: a plan is there as soon as it can be.
 
@@ -256,9 +264,6 @@ class _TieredSolve:
         plan = self._first[1] if self._first else lowest
         if plan is None:
             return
-        search = EpochSearch(
-            self._problem, self._running, self._limits, self._check, self._watch, self._began
-        )
         better = packed is not None and self._served.brings_more(packed.target, plan)
         if packed is not None and better and search.submit_plan(LNS, packed.target):
             self._packing, plan = packed, packed.target
@@ -266,7 +271,8 @@ class _TieredSolve:
             self._announced, self._greedy_objective = plan, search.unchanged_objective + self._greedy_gain
         elif search.submit_plan(GREEDY, plan):
             self._announced, self._greedy_objective = plan, search.objective
-        self._milestones, self._verifying = search.milestones, search.verify_seconds
+        self._milestones = search.milestones
+        self._verifying = max(self._verifying, search.verify_seconds)
         # Greedy's plan is offered, and rejected, once more.
         self._rejected = tuple(each for each in search.solution().rejected if each.solver == LNS)
 
@@ -296,7 +302,9 @@ class _TieredSolve:
                 continue
             if not self._stages and foreseen is None and self._problem.guarantees:
                 # Only plans of stages that are taken are of use.
-                self._stand_in()
+                self._greedy = with_last_plan_where_better(
+                    self._problem, self._running, self._greedy, self._served, self._check, self._deadline
+                )
                 seconds = self._share_of(number)
             exact = number < self._limits.params.portfolio.max_stages and not self._fruitless
             self._take(priority, seconds, foreseen, exact=exact)
@@ -338,14 +346,15 @@ class _TieredSolve:
 
     @property
     def _deadline(self) -> float | None:
-        """Deadline of greedy; None if the clock decides nothing."""
-        return None if self._limits.deterministic else self._began + self._limits.search_seconds
+        """Deadline of greedy, so that its plan can be verified and get a bound; None without a clock."""
+        if self._limits.deterministic:
+            return None
+        after = self._limits.reserved_for_bound + self._verifying
+        return self._began + self._limits.search_seconds - after
 
     def _hurried(self, warm: DesiredState, newcomers: frozenset[str]) -> Solution | None:
         """The last plan carried on, if there is no time to look for a better one; None if there is."""
-        search = EpochSearch(
-            self._problem, self._running, self._limits, self._check, self._watch, self._began
-        )
+        search = self._search()
         offer_extended_plan(search, warm, newcomers)
         if not must_keep_last_plan(search):
             return None
@@ -376,29 +385,6 @@ class _TieredSolve:
             thorough=not self._limits.solvers,
             params=self._limits.params.placement,
         )
-
-    def _stand_in(self) -> None:
-        """
-        Put greedy's last plan in place of the earlier ones of greedy that are worse for their stage.
-
-        Guarantees count at every stage, and only the last plan uses idle GPUs for them (`idle_gpus`): without
-        this the floors would rule it out in the end. Its jobs of lower priority count for guarantees, and are
-        then left out of it, since the stage may not know them. A plan that earns less for a higher priority
-        than the plan of that priority stands in nowhere.
-        """
-        *earlier, last = self._problem.priorities
-        whole, floors = self._greedy[last], dict[int, int]()
-        for priority in earlier:
-            if is_late(self._deadline) or priority not in self._greedy:
-                break
-            asked = replace(stage_problem(self._problem, priority), floors=tuple(floors.items()))
-            if self._served.keeps(whole, asked):
-                judge = verifier_of_stage(self._check, self._served, asked)
-                least = judge(self._greedy[priority]).objective
-                target = without_unknown_starts(whole, self._running, asked)
-                if judge(whole).objective > least and not self._check(target).violations:
-                    self._greedy[priority] = target
-            floors[priority] = self._served.points(self._greedy[priority])[priority]
 
     def _start_of(self, priority: int) -> DesiredState | None:
         """Greedy's plan of a stage, while no earlier stage has a better one."""

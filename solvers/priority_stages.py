@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuplan.models.problem.jobs import ClassRole
+from gpuplan.solvers.deadline import is_late
 from gpuplan.solvers.shared_model import ModelPart
 
 if TYPE_CHECKING:
@@ -215,3 +216,35 @@ def verifier_of_stage(
         )
 
     return judge
+
+
+def with_last_plan_where_better(
+    problem: Problem,
+    running: tuple[Placement, ...],
+    plans: Mapping[int, DesiredState],
+    served: PriorityResults,
+    check: Callable[[DesiredState], Verification],
+    deadline: float | None,
+) -> dict[int, DesiredState]:
+    """
+    Greedy's `plans` by priority, with the last one in place of those that are worse for their stage.
+
+    Guarantees count at every stage, and only the last plan uses idle GPUs for them (`idle_gpus`): without
+    this the floors would rule it out in the end. Its jobs of lower priority count for guarantees, and are
+    then left out of it, since the stage may not know them. A plan that earns less for a higher priority
+    than the plan of that priority stands in nowhere. None is replaced after the deadline.
+    """
+    *earlier, last = problem.priorities
+    found, whole, floors = dict(plans), plans[last], dict[int, int]()
+    for priority in earlier:
+        if is_late(deadline) or priority not in found:
+            break
+        asked = replace(stage_problem(problem, priority), floors=tuple(floors.items()))
+        if served.keeps(whole, asked):
+            judge = verifier_of_stage(check, served, asked)
+            target = without_unknown_starts(whole, running, asked)
+            better = judge(whole).objective > judge(found[priority]).objective
+            if better and not check(target).violations:
+                found[priority] = target
+        floors[priority] = served.points(found[priority])[priority]
+    return found

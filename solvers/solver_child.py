@@ -149,7 +149,12 @@ def solve_in_process(question: SolverTask, budget: Budget) -> Iterator[SolverFin
         _LOG.warning("phase=solve broke=here", exc_info=True)
 
 
-def relaxed_here(problem: Problem, budget: Budget) -> int | None:
+def relaxed_bound(
+    problem: Problem,
+    part: ModelPart | None,
+    budget: Budget,
+    report: Callable[[object], None] = lambda _: None,
+) -> int | None:
     """
     Upper bound from the multipliers that the simplex method reaches in this process; None if it has none.
 
@@ -158,8 +163,8 @@ def relaxed_here(problem: Problem, budget: Budget) -> int | None:
     began = time.monotonic()
     try:
         nothing = DesiredState(())
-        question = SolverTask(problem, nothing, nothing, None, relax=True)
-        case = _SolverRace(question, budget.params.formulation, lambda _: None)
+        question = SolverTask(problem, nothing, nothing, None, relax=True, part=part)
+        case = _SolverRace(question, budget.params.formulation, report)
         deadline = max(budget.deadline, 2 * time.monotonic() - began)
         return case.relax(replace(budget, deadline=deadline, workers=1)).proven
     except Exception:  # noqa: BLE001 - any library error: the plan does without

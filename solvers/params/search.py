@@ -44,6 +44,19 @@ class PortfolioParams:
     (decision 0021).
     """
 
+    bound_seconds_in_process: float = 2.0
+    """
+    Where the last bound is expected to take longer, a process computes it that can be killed: to start one
+    takes 0.6 s of CPU. 200 queues, L (docs/benchmarks.md): 7 s are expected, and of 11 s
+    6 went into building the model again.
+    """
+
+    reserves_of_last_bound: float = 3.0
+    """
+    That process is killed after this many times the time kept back for it (`bounds_per_problem`). 200 queues,
+    L (docs/benchmarks.md): to build the model and relax it to the end takes 2 to 3 times that.
+    """
+
     packings_per_problem: float = 3.0
     """
     To pack all nodes takes at most as long as building the problem this many times. 50,000 jobs of odd shares

@@ -134,7 +134,7 @@ def test_a_second_interruption_ends_the_bound_and_keeps_the_plan(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(exact_run, "run_in_child", interrupted)
-    monkeypatch.setattr(pipeline, "relaxed_here", interrupted)
+    monkeypatch.setattr(exact_run, "relaxed_bound", interrupted)
 
     solution = run()
 
@@ -244,7 +244,12 @@ def test_greedys_last_plan_for_guarantees_is_not_ruled_out_by_its_earlier_ones(s
 def test_greedys_plans_of_stages_are_compared_only_if_a_stage_is_taken(monkeypatch, for_bound, compared):
     """200 queues, seed 4: the comparison took 19 s of CPU, and the plans were not used."""
     seen = []
-    monkeypatch.setattr(portfolio._TieredSolve, "_stand_in", lambda _: seen.append(True))
+
+    def compared_plans(problem, running, plans, *_):
+        seen.append(problem)
+        return dict(plans)
+
+    monkeypatch.setattr(portfolio, "with_last_plan_where_better", compared_plans)
     snapshot, policy = made_up(SIZES["S"], 0).canonical(), Policy()
     problem, check = build_problem(snapshot, policy), partial(judged, snapshot, policy)
     limits = Limits(60.0, (), reserved_for_bound=for_bound)
