@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpuplan.planner.problem_builder.candidates import JobCandidate, RunningCandidate
-    from gpuplan.planner.problem_builder.quotas import Reclaiming
+    from gpuplan.planner.problem_builder.quotas import Owed, Reclaiming
 
 _Asked: TypeAlias = tuple[str, int, int]
 """The queue of a candidate, its fewest new thousandths of GPUs, and its priority; 0 if that has no effect."""
@@ -50,10 +50,15 @@ class Claims:
         # Most candidates are owed nothing, and most running jobs hold nothing that was lent.
         in_turn = [held for held in lent if held[1] is not None]
         given = [held for held in lent if held[1] is not None or reclaiming.is_lent(held[0])]
+        # Jobs that are owed the same reclaim the same.
+        alike: dict[tuple[str, Owed, int], frozenset[_Held]] = {}
         taken: dict[_Asked, frozenset[_Held]] = {}
-        for asked in {self._asked(one) for one in wanting}:
-            among = given if reclaiming.is_owed(*asked[:2]) else in_turn
-            taken[asked] = frozenset(held for held in among if self._may_take(*asked, held))
+        for queue, milli, priority in {self._asked(one) for one in wanting}:
+            owed = reclaiming.owed(queue, milli)
+            if (key := (queue, owed, priority)) not in alike:
+                among = given if owed else in_turn
+                alike[key] = frozenset(held for held in among if self._may_take(queue, milli, priority, held))
+            taken[queue, milli, priority] = alike[key]
         numbers = {
             found: number
             for number, found in enumerate(

@@ -120,6 +120,9 @@ def _asked(waiting: Iterable[Job], resource: str) -> dict[str, list[tuple[int, i
 _Level: TypeAlias = tuple[str, bool]
 """A queue with all queues below it, or, if true, only the jobs directly in it."""
 
+Owed: TypeAlias = tuple[tuple[str, _Level], ...]
+"""(resource, level) of each amount that may be reclaimed up to and is not reached."""
+
 Holding: TypeAlias = tuple[str, str | None]
 """The queue of running jobs and the GPU model that they hold."""
 
@@ -144,12 +147,13 @@ class Reclaiming:
         self._queues = {queue.name: queue for queue in snapshot.queues}
         self._usage = allocations_of(snapshot).usage if usage is None else usage
         self._nominal = policy.disruption.reclaim
-        self._resources = frozenset(gpu_resources(snapshot.queues))
+        self._in_order = tuple(gpu_resources(snapshot.queues))
+        self._resources = frozenset(self._in_order)
         self._paths: dict[str, dict[_Level, None]] = {}
         self._kept: dict[tuple[str, str], frozenset[_Level]] = {}
         self._shares: dict[str, dict[_Level, _Share]] = {}
-        self._found: dict[tuple[str, int, str], list[_Level]] = {}
-        self._known: dict[tuple[str, int, Holding], frozenset[tuple[str, str]]] = {}
+        self._owed: dict[tuple[str, int], Owed] = {}
+        self._known: dict[tuple[str, Owed, Holding], frozenset[tuple[str, str]]] = {}
         self._owners: dict[tuple[str, str], bool] = {}
 
     def may_take(self, queue: str, milli: int, held: Holding) -> bool:
@@ -179,9 +183,20 @@ class Reclaiming:
             )
         return self._owners[key]
 
-    def is_owed(self, queue: str, milli: int) -> bool:
-        """False if a job of `queue` that takes at least `milli` may reclaim from no running job."""
-        return milli > 0 and any(self._rooms(queue, milli, resource) for resource in self._resources)
+    def owed(self, queue: str, milli: int) -> Owed:
+        """
+        Where a job of `queue` that takes at least `milli` would stay within what may be reclaimed up to.
+
+        Jobs of one queue for which that is the same may reclaim the same; if it is empty, nothing.
+        """
+        key = queue, milli
+        if key not in self._owed:
+            self._owed[key] = tuple(
+                (resource, level)
+                for resource in (self._in_order if milli > 0 else ())
+                for level in self._rooms(queue, milli, resource)
+            )
+        return self._owed[key]
 
     def is_lent(self, held: Holding) -> bool:
         """False if no job of another queue may reclaim from running jobs of `held`."""
@@ -196,7 +211,7 @@ class Reclaiming:
             return frozenset()
         # Nothing is owed of a model without a quota of its own.
         model = held[1] if held[1] in self._resources else None
-        key = queue, milli, (held[0], model)
+        key = queue, self.owed(queue, milli), (held[0], model)
         if key not in self._known:
             models = (ALL_MODELS,) if model is None else (ALL_MODELS, model)
             self._known[key] = frozenset(
@@ -205,7 +220,8 @@ class Reclaiming:
         return self._known[key]
 
     def _levels(self, queue: str, milli: int, other: str, resource: str) -> Iterator[tuple[str, str]]:
-        rooms, mine = self._rooms(queue, milli, resource), self._path(queue)
+        mine = self._path(queue)
+        rooms = [level for one, level in self.owed(queue, milli) if one == resource]
         # Most pairs of queues end here.
         if not rooms or not self._not_lent(other, resource) <= mine.keys():
             return
@@ -225,13 +241,8 @@ class Reclaiming:
 
     def _rooms(self, queue: str, milli: int, resource: str) -> list[_Level]:
         """Levels of a queue with usage plus `milli` within the amount that they may reclaim up to."""
-        key = queue, milli, resource
-        if key not in self._found:
-            shares = self._shares_of(resource)
-            self._found[key] = [
-                level for level in self._path(queue) if shares[level].held + milli <= shares[level].owed
-            ]
-        return self._found[key]
+        shares = self._shares_of(resource)
+        return [level for level in self._path(queue) if shares[level].held + milli <= shares[level].owed]
 
     def borrows(self, queue: str) -> bool:
         """True if a queue, with all queues below it, holds more than it is entitled to."""
@@ -321,24 +332,33 @@ def queue_and_model_of(job: Job, snapshot: Snapshot) -> Holding:
 
 def reclaim_pairs(reclaiming: Reclaiming) -> Iterator[tuple[str, int, Holding]]:
     """(queue of pending jobs, their fewest thousandths of GPUs, holding they may reclaim), each once."""
+    given = _lent(reclaiming)
+    for queue, milli in _asking(reclaiming):
+        for held in given:
+            if reclaiming.may_take(queue, milli, held):
+                yield queue, milli, held
+
+
+def _asking(reclaiming: Reclaiming) -> list[tuple[str, int]]:
+    """(queue, fewest thousandths of GPUs) of the pending jobs that may reclaim something, each once."""
+    waiting = (job for job in reclaiming.snapshot.waiting if not job.withheld)
+    asked = sorted({(job.queue, min_requested_gpu_milli(job)) for job in waiting})
+    return [one for one in asked if reclaiming.owed(*one)]
+
+
+def _lent(reclaiming: Reclaiming) -> list[Holding]:
+    """Holdings of running jobs that may be disturbed, as far as something of them is lent."""
     snapshot, rules = reclaiming.snapshot, reclaiming.policy.disruption
     if not (rules.preempt or rules.resize):
-        return
-    asked = sorted(
-        {(job.queue, min_requested_gpu_milli(job)) for job in snapshot.waiting if not job.withheld}
-    )
+        return []
     models = snapshot.cluster.gpu_model_by_node
-    lent = {
+    held = {
         (job.queue, models.get(replica.node) if job.request.needs_gpu else None)
         for job in snapshot.jobs
         if job.running and rules.may_disturb(job, snapshot.taken_at)
         for replica in job.running.replicas
     }
-    given = [held for held in sorted(lent, key=repr) if reclaiming.is_lent(held)]
-    for queue, milli in asked:
-        for held in given if reclaiming.is_owed(queue, milli) else ():
-            if reclaiming.may_take(queue, milli, held):
-                yield queue, milli, held
+    return [each for each in sorted(held, key=repr) if reclaiming.is_lent(each)]
 
 
 def contested_quotas(reclaiming: Reclaiming) -> frozenset[tuple[str, str]]:
@@ -346,4 +366,12 @@ def contested_quotas(reclaiming: Reclaiming) -> frozenset[tuple[str, str]]:
     policy = reclaiming.policy
     if not policy.disruption.reclaim or not policy.prices.nominal:
         return frozenset()
-    return frozenset(level for pair in reclaim_pairs(reclaiming) for level in reclaiming.levels(*pair))
+    given = _lent(reclaiming)
+    # Jobs that are owed the same reclaim the same.
+    alike = {(queue, reclaiming.owed(queue, milli)): milli for queue, milli in _asking(reclaiming)}
+    return frozenset(
+        level
+        for (queue, _), milli in alike.items()
+        for held in given
+        for level in reclaiming.levels(queue, milli, held)
+    )

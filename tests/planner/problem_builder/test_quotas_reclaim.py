@@ -18,7 +18,7 @@ def test_a_job_that_may_reclaim_is_owed_something_and_takes_what_was_lent():
         asked = {(job.queue, min_requested_gpu_milli(job)) for job in snapshot.waiting}
         held = product((queue.name for queue in snapshot.queues), models)
         for (queue, milli), holding in product(sorted(asked), held):
-            likely = reclaiming.is_owed(queue, milli) and reclaiming.is_lent(holding)
+            likely = bool(reclaiming.owed(queue, milli)) and reclaiming.is_lent(holding)
             seen[reclaiming.may_take(queue, milli, holding), likely] += 1
 
     assert seen[True, False] == 0
