@@ -60,12 +60,13 @@ def last_bound(search: EpochSearch) -> int | None:
     It is computed here, or in a process if it takes long. That has built the model already, if it holds the
     model of all stages, and is killed if it takes several times as long as expected.
     """
-    seconds, params = search.limits.reserved_for_bound, search.limits.params.portfolio
-    budget = search.limits.budget(time.monotonic() + seconds)
-    if seconds < params.bound_seconds_in_process:
+    limits = search.limits
+    seconds = limits.reserved_for_bound
+    budget = limits.budget(time.monotonic() + seconds)
+    if not limits.bounds_apart:
         return relaxed_bound(search.problem, None, budget)
-    arguments, most = (search.problem, search.part, budget), params.reserves_of_last_bound * seconds
-    last = run_in_child(BOUND_ENTRY, arguments, most, lambda _: None).last
+    most = limits.params.portfolio.reserves_of_last_bound * seconds
+    last = run_in_child(BOUND_ENTRY, (search.problem, search.part, budget), most, lambda _: None).last
     if isinstance(last, SolverFinding):
         return last.proven
     return last if isinstance(last, int) else None

@@ -80,6 +80,11 @@ class Limits:
         """True if the clock decides nothing."""
         return self.ticks is not None
 
+    @property
+    def bounds_apart(self) -> bool:
+        """True if a bound that no solver reported takes so long that another process computes it."""
+        return self.reserved_for_bound >= self.params.portfolio.bound_seconds_in_process
+
     def budget(self, deadline: float) -> Budget:
         """Budget of a child process with this deadline."""
         return Budget(deadline, self.workers, self.seed, self.ticks, self.stop_gap, params=self.params)

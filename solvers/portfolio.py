@@ -93,8 +93,9 @@ def solve(
 
 
 def takes_worker(problem: Problem, limits: Limits) -> bool:
-    """True if a solver will very likely run in a worker, which had better load while greedy plans."""
-    return bool(limits.solvers) and starts_to_choose(problem) > limits.params.portfolio.choices_to_load_ahead
+    """True if a worker will very likely be asked, which had better load while greedy plans."""
+    asks = bool(limits.solvers) or limits.bounds_apart
+    return asks and starts_to_choose(problem) > limits.params.portfolio.choices_to_load_ahead
 
 
 class _TieredSolve:
