@@ -122,6 +122,8 @@ class Durations:
         self._taken = self._finished.taken
         self._ends: dict[frozenset[str] | None, _Ends] = {}
         self._paces: dict[str, tuple[Job, int]] = {}
+        self._last_stopped: tuple[Job, Job] | None = None
+        """The last running job that was asked for as pending, and its answer."""
         """By job name: the job, and its speed."""
 
     def expected(self, job: Job) -> DurationEstimate:
@@ -311,7 +313,10 @@ class Durations:
 
     def stopped(self, job: Job) -> Job:
         """A running job as pending, after it is stopped now, with its saved progress."""
-        return job_after_stop(job, self.pace(job), self._now)
+        # It is asked for once for each GPU model, one job after the other.
+        if self._last_stopped is None or self._last_stopped[0] is not job:
+            self._last_stopped = job, job_after_stop(job, self.pace(job), self._now)
+        return self._last_stopped[1]
 
     def pace(self, job: Job) -> int:
         """Speed of a running job at its places (`progress.running_speed_milli`), computed once."""

@@ -16,7 +16,7 @@ from gpuplan.models.value.queue_rollout import RolloutStart, later_starts
 from gpuplan.models.value.scaled_sizes import ModelSize, ScaledSizes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from gpuplan.models.job import Job
@@ -210,9 +210,9 @@ class JobValue:
         """The GPU model for which a job waits."""
         return self._sizes.best_model(job)
 
-    def share(self, job: Job, done: int, seconds: int) -> tuple[int, int]:
+    def shares(self, job: Job, done: Sequence[int], seconds: int) -> tuple[Sequence[int], int]:
         """
-        Fraction of a job's points that `done` of its `seconds` earn, as numerator and denominator.
+        Fraction of a job's points that each of `done` of its `seconds` earns, as numerators and denominator.
 
         It is the fraction of its time. With `fairness` it is the fraction of the increase of the logarithm of
         its service,
@@ -226,7 +226,8 @@ class JobValue:
         if self.goal(job) is not Goal.FAIRNESS:
             return done, seconds
         had = self._durations.attained(job) + self._policy.horizon.length
-        return round(_PARTS * log1p(done / had) / log1p(seconds / had)), _PARTS
+        whole = log1p(seconds / had)
+        return [round(_PARTS * log1p(each / had) / whole) for each in done], _PARTS
 
     def _of(self, job: Job, goal: Goal) -> int:
         if goal is Goal.VALUE:

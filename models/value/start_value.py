@@ -13,7 +13,7 @@ from gpuplan.models.value.disruption_cost import disruption_points, lost_seconds
 from gpuplan.models.value.job_value import ROOT, JobValue, points_at_size
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Hashable, Iterable, Sequence
 
     from gpuplan.models.job import Job
     from gpuplan.models.policy.policy import Policy
@@ -46,33 +46,49 @@ class StartValue:
     def completion(
         self, job: Job, gpu_model: str | None, replicas: int, *, start: int = 0, seconds: int | None = None
     ) -> int:
+        """Points of a job with this number of replicas and this start, as `completions`."""
+        return self.completions(job, gpu_model, replicas, (start,), seconds=seconds)[0]
+
+    def completions(
+        self,
+        job: Job,
+        gpu_model: str | None,
+        replicas: int,
+        starts: Sequence[int],
+        *,
+        seconds: int | None = None,
+    ) -> list[int]:
         """
-        Points of a job with this number of replicas, this start and this duration on its GPU model.
+        Points of a job with this number of replicas and this duration on its GPU model, for each start.
 
             w_j · min(1, (H − start) / seconds) · (1 − earliness · min(start + seconds, H) / H)
 
         with H the end of the horizon. It is the fraction of its work done by H, slightly reduced for each
         second of later completion. So for jobs that all complete within the horizon the sum of weighted
         completion times is minimal (Smith, 1956). With `fairness` the fraction is that of the logarithm
-        (`JobValue.share`). Rounded down, at least 1. An elastic job earns the part of its replicas
+        (`JobValue.shares`). Rounded down, at least 1. An elastic job earns the part of its replicas
         (`points_at_size`). `seconds` is the duration of the whole job unless given. A start on a GPU model on
         which the job rather waits for a better one (`JobValue.waits_for_better`) costs a point.
         """
         if (full := self.full_points(job)) == 0:
-            return 0
+            return [0] * len(starts)
         if self.worth.waits_for_better(job, gpu_model):
-            return -1
+            return [-1] * len(starts)
         if not (self._ahead or job.gang.elastic):
-            return max(1, full * job.speed_milli(gpu_model) // MILLI)
+            return [max(1, full * job.speed_milli(gpu_model) // MILLI)] * len(starts)
         size = self.worth.size_of(job, gpu_model)
         if not self._ahead:
-            return points_at_size(full * size.worth_milli // MILLI, job, gpu_model, replicas, size.usual)
+            at_full_size = full * size.worth_milli // MILLI
+            return [points_at_size(at_full_size, job, gpu_model, replicas, size.usual)] * len(starts)
         seconds = self.durations.seconds(job, gpu_model) if seconds is None else max(1, seconds)
-        end = self.slots.end
-        done, whole = self.worth.share(job, min(seconds, max(0, end - start)), seconds)
-        early = MILLI * end - self._policy.horizon.earliness_milli * min(start + seconds, end)
-        at_full_size = full * done * early // (whole * MILLI * end)
-        return points_at_size(at_full_size, job, gpu_model, replicas, size.usual)
+        end, earliness = self.slots.end, self._policy.horizon.earliness_milli
+        done, whole = self.worth.shares(job, [min(seconds, max(0, end - start)) for start in starts], seconds)
+        found = []
+        for start, part in zip(starts, done, strict=True):
+            early = MILLI * end - earliness * min(start + seconds, end)
+            at_full_size = full * part * early // (whole * MILLI * end)
+            found.append(points_at_size(at_full_size, job, gpu_model, replicas, size.usual))
+        return found
 
     def further(
         self, job: Job, gpu_model: str | None, sizes: Iterable[int], *, seconds: int | None = None

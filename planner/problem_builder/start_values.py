@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -51,6 +52,7 @@ class StartValues:
         self._remaining: dict[str, int] = {}
         self._after = range(1, self.slots.count)
         self._never: _Later = ((None,) * self.slots.count, ((),) * self.slots.count)
+        self._has_tariffs = bool(snapshot.cluster.tariffs)
         self._by_model = any(tariff.gpu_models for tariff in snapshot.cluster.tariffs)
         self._ends: dict[int, tuple[int, ...]] = {}
         self._worth: dict[tuple[str, int, str | None], tuple[int | None, ...]] = {}
@@ -240,19 +242,25 @@ class StartValues:
         key = job.name, seconds, model if self._by_model or job.gang.scaled else None
         points = self._worth.get(key)
         if points is None:
-            earnings, fewest = self.start_value, job.gang.minimum
-            points = self._worth[key] = (
-                None,
-                *(
-                    None
-                    if earnings.misses_hard_deadline(job, start=start, seconds=seconds)
-                    else earnings.completion(job, model, fewest, start=start, seconds=seconds)
-                    + earnings.saved_lateness(job, start=start, seconds=seconds)
-                    - earnings.tariff_points(job, model, fewest, start=start, seconds=seconds)
-                    for start in self.slots.edges[1:-1]
-                ),
-            )
+            starts, fewest = self.slots.edges[1:-1], job.gang.minimum
+            earned = self.start_value.completions(job, model, fewest, starts, seconds=seconds)
+            if job.deadline is None and not self._has_tariffs:
+                points = None, *earned
+            else:
+                points = None, *map(partial(self._timed, job, model, seconds), starts, earned)
+            self._worth[key] = points
         return points
+
+    def _timed(self, job: Job, model: str | None, seconds: int, start: int, earned: int) -> int | None:
+        """The same of one start, with lateness and tariffs."""
+        values = self.start_value
+        if values.misses_hard_deadline(job, start=start, seconds=seconds):
+            return None
+        return (
+            earned
+            + values.saved_lateness(job, start=start, seconds=seconds)
+            - values.tariff_points(job, model, job.gang.minimum, start=start, seconds=seconds)
+        )
 
     def _unbarred(
         self, job: Job, groups: tuple[int, ...], sites: NodeGroups, slot: int, seconds: int

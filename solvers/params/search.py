@@ -51,10 +51,11 @@ class PortfolioParams:
     6 went into building the model again.
     """
 
-    reserves_of_last_bound: float = 3.0
+    reserves_of_last_bound: float = 1.5
     """
-    That process is killed after this many times the time kept back for it (`bounds_per_problem`). 200 queues,
-    L (docs/benchmarks.md): to build the model and relax it to the end takes 2 to 3 times that.
+    That process is killed after this many times the time kept back for it (`bounds_per_problem`): relaxing
+    ends in time if the model is there by then. XL with 12 slots, where the process must build it (decision 0048):
+    three times that was 146 s, for no bound.
     """
 
     packings_per_problem: float = 3.0

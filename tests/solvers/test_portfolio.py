@@ -340,7 +340,7 @@ def test_a_last_bound_that_takes_long_is_of_a_process(monkeypatch):
     solution = run(contested(), began=time.monotonic() - 60.0, reserved_for_bound=20.0)
 
     assert solution.objective <= solution.bound < build_problem(contested(), POLICY).ceiling
-    assert asked == [(exact_run.BOUND_ENTRY, 60.0)]
+    assert asked == [(exact_run.BOUND_ENTRY, 30.0)]
 
 
 def test_a_process_without_a_last_bound_leaves_the_ceiling(monkeypatch):
@@ -348,7 +348,7 @@ def test_a_process_without_a_last_bound_leaves_the_ceiling(monkeypatch):
     solution = run(contested(), began=time.monotonic() - 60.0, reserved_for_bound=20.0)
 
     assert (solution.solver, solution.bound) == ("greedy", build_problem(contested(), POLICY).ceiling)
-    assert asked == [(exact_run.BOUND_ENTRY, 60.0)]
+    assert asked == [(exact_run.BOUND_ENTRY, 30.0)]
 
 
 def test_a_process_that_is_killed_leaves_the_bound_that_it_had_reported(monkeypatch):

@@ -347,9 +347,10 @@ def test_by_fairness_of_two_jobs_the_one_that_had_less_is_worth_more_for_the_sam
     policy = Policy(objective=Objective(goal="fairness"), horizon=HorizonPolicy(slots=8, length=HOUR))
     earnings = StartValue(build.snapshot(nodes=build.cluster(1), jobs=jobs), policy)
 
-    shares = [earnings.worth.share(each, 8 * HOUR, 100 * HOUR) for each in jobs]
+    shares = [earnings.worth.shares(each, [8 * HOUR], 100 * HOUR) for each in jobs]
+    of_new, of_old = (parts / whole for (parts,), whole in shares)
 
-    assert shares[0][0] / shares[0][1] > 2 * shares[1][0] / shares[1][1]
+    assert of_new > 2 * of_old
 
 
 # --- the boost of preempted jobs ----------------------------------------------------------------------------
