@@ -54,8 +54,8 @@ class PortfolioParams:
     reserves_of_last_bound: float = 1.5
     """
     That process is killed after this many times the time kept back for it (`bounds_per_problem`): relaxing
-    ends in time if the model is there by then. XL with 12 slots, where the process must build it (decision 0048):
-    three times that was 146 s, for no bound.
+    ends in time if the model is there by then. XL with 12 slots, where it is not (decision 0048): three times
+    that was 146 s, for no bound.
     """
 
     packings_per_problem: float = 3.0
