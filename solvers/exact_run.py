@@ -57,16 +57,19 @@ def last_bound(search: EpochSearch) -> int | None:
     """
     Upper bound where no solver had the time to report any; None if it cannot be found, or not in time.
 
-    It is computed here, or in a process if it takes long. That has built the model already, if it holds the
-    model of all stages, and is killed if it takes several times as long as expected.
+    It is computed in this process, or in another one if it takes long (`Limits.bounds_apart`). That one need
+    not build the model if it holds the model of all stages, and it is killed if it takes much longer than
+    expected.
     """
-    limits = search.limits
-    seconds = limits.reserved_for_bound
-    budget = limits.budget(time.monotonic() + seconds)
+    limits, now = search.limits, time.monotonic()
+    seconds, most = limits.reserved_for_bound, limits.params.portfolio.reserves_of_last_bound
+    budget = limits.budget(now + seconds)
     if not limits.bounds_apart:
         return relaxed_bound(search.problem, None, budget)
-    most = limits.params.portfolio.reserves_of_last_bound * seconds
-    last = run_in_child(BOUND_ENTRY, (search.problem, search.part, budget), most, lambda _: None).last
+    # The second half of the time beyond the budget is for the bound of what the simplex method has reached.
+    latest = now + (1 + most) / 2 * seconds
+    arguments = (search.problem, search.part, budget, latest)
+    last = run_in_child(BOUND_ENTRY, arguments, most * seconds, lambda _: None).last
     if isinstance(last, SolverFinding):
         return last.proven
     return last if isinstance(last, int) else None

@@ -124,7 +124,7 @@ def _bounded(search: EpochSearch, *, wanted: bool, exact: bool = True) -> Soluti
     limits, exempt = search.limits, search.limits.deterministic
     # The last of several stages runs without exact solvers only after an interruption.
     if search.ended is StopReason.INTERRUPTED or not exact:
-        exempt = len(search.problem.nodes) >= limits.params.portfolio.many_nodes
+        exempt = limits.bounds_apart or len(search.problem.nodes) >= limits.params.portfolio.many_nodes
     if wanted and not (exempt or search.has_dual_bound or search.proven):
         with search.phase("bound"), suppress(KeyboardInterrupt):
             search.add_bound("multipliers", last_bound(search))

@@ -248,7 +248,7 @@ class _TieredSolve:
             yield Stage(priority, points.get(priority, 0), proven=False)
 
     def _search(self) -> EpochSearch:
-        """A search for plans of all priorities; what changes nothing is verified, and the time is noted."""
+        """A search for plans of all priorities; it verifies the plan without changes, and notes the time."""
         search = EpochSearch(
             self._problem, self._running, self._limits, self._check, self._watch, self._began
         )
@@ -350,7 +350,8 @@ class _TieredSolve:
         """Deadline of greedy, so that its plan can be verified and get a bound; None without a clock."""
         if self._limits.deterministic:
             return None
-        after = self._limits.reserved_for_bound + self._verifying
+        checking = self._limits.params.portfolio.checks_of_no_change_per_plan * self._verifying
+        after = self._limits.reserved_for_bound + checking
         return self._began + self._limits.search_seconds - after
 
     def _hurried(self, warm: DesiredState, newcomers: frozenset[str]) -> Solution | None:

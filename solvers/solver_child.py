@@ -13,6 +13,7 @@ to hang.
 from __future__ import annotations
 
 import logging
+import math
 import pkgutil
 import time
 from dataclasses import dataclass, replace
@@ -153,19 +154,21 @@ def relaxed_bound(
     problem: Problem,
     part: ModelPart | None,
     budget: Budget,
+    latest: float = math.inf,
     report: Callable[[object], None] = lambda _: None,
 ) -> int | None:
     """
     Upper bound from the multipliers that the simplex method reaches in this process; None if it has none.
 
-    The model is built in any case. The simplex method ends at the deadline, or after as long again.
+    The model is built in any case. The simplex method ends at the deadline, or if the model came late, after
+    as long again, but not after the `latest` instant.
     """
     began = time.monotonic()
     try:
         nothing = DesiredState(())
         question = SolverTask(problem, nothing, nothing, None, relax=True, part=part)
         case = _SolverRace(question, budget.params.formulation, report)
-        deadline = max(budget.deadline, 2 * time.monotonic() - began)
+        deadline = min(latest, max(budget.deadline, 2 * time.monotonic() - began))
         return case.relax(replace(budget, deadline=deadline, workers=1)).proven
     except Exception:  # noqa: BLE001 - any library error: the plan does without
         _LOG.warning("phase=bound broke=here", exc_info=True)

@@ -121,7 +121,7 @@ _Level: TypeAlias = tuple[str, bool]
 """A queue with all queues below it, or, if true, only the jobs directly in it."""
 
 Owed: TypeAlias = tuple[tuple[str, _Level], ...]
-"""(resource, level) of each amount that may be reclaimed up to and is not reached."""
+"""(resource, level) of each amount up to which a job may reclaim and that its fewest GPUs do not exceed."""
 
 Holding: TypeAlias = tuple[str, str | None]
 """The queue of running jobs and the GPU model that they hold."""

@@ -7,7 +7,6 @@ import time
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pkgutil import resolve_name
 
 import pytest
 
@@ -301,66 +300,6 @@ def test_a_relaxation_that_broke_while_greedy_planned_is_left_out(monkeypatch):
 
     assert (solution.solver, solution.objective, solution.fallback) == ("milp", 400, None)
     assert solution.bound_note == "relaxation: ended with code -6: no message"
-
-
-@pytest.mark.parametrize("took", [0.0, 60.0])
-def test_without_an_answer_of_a_solver_the_bound_is_of_multipliers_found_here(monkeypatch, took):
-    """Also when the time is over."""
-    monkeypatch.setattr(exact_run, "solve_in_process", lambda *_: iter(()))
-    for module in (exact_run, pipeline):
-        monkeypatch.setattr(module, "run_in_child", lambda *_: ChildOutcome(killed=True))
-    problem = build_problem(contested(), POLICY)
-
-    solution = run(contested(), began=time.monotonic() - took, reserved_for_bound=1.0)
-
-    assert solution.solver == "greedy"
-    assert solution.objective <= solution.bound < problem.ceiling
-    assert "bound" in solution.phases
-
-
-def without_answers(monkeypatch, answer):
-    """Processes find nothing but the last bound, by `answer`; what each was asked, and for how long."""
-    asked = []
-
-    def run_apart(entry, arguments, seconds, listen):
-        asked.append((entry, seconds))
-        return answer(entry, arguments) if entry == exact_run.BOUND_ENTRY else ChildOutcome(killed=True)
-
-    monkeypatch.setattr(exact_run, "solve_in_process", lambda *_: iter(()))
-    for module in (exact_run, pipeline):
-        monkeypatch.setattr(module, "run_in_child", run_apart)
-    return asked
-
-
-def test_a_last_bound_that_takes_long_is_of_a_process(monkeypatch):
-    def answer(entry, arguments):
-        return ChildOutcome(resolve_name(entry)(*arguments, lambda _: None))
-
-    asked = without_answers(monkeypatch, answer)
-    solution = run(contested(), began=time.monotonic() - 60.0, reserved_for_bound=20.0)
-
-    assert solution.objective <= solution.bound < build_problem(contested(), POLICY).ceiling
-    assert asked == [(exact_run.BOUND_ENTRY, 30.0)]
-
-
-def test_a_process_without_a_last_bound_leaves_the_ceiling(monkeypatch):
-    asked = without_answers(monkeypatch, lambda *_: ChildOutcome(killed=True))
-    solution = run(contested(), began=time.monotonic() - 60.0, reserved_for_bound=20.0)
-
-    assert (solution.solver, solution.bound) == ("greedy", build_problem(contested(), POLICY).ceiling)
-    assert asked == [(exact_run.BOUND_ENTRY, 30.0)]
-
-
-def test_a_process_that_is_killed_leaves_the_bound_that_it_had_reported(monkeypatch):
-    def answer(entry, arguments):
-        reported = []
-        resolve_name(entry)(*arguments, reported.append)
-        return ChildOutcome(reported[-1], killed=True)
-
-    without_answers(monkeypatch, answer)
-    solution = run(contested(), began=time.monotonic() - 60.0, reserved_for_bound=20.0)
-
-    assert solution.objective <= solution.bound < build_problem(contested(), POLICY).ceiling
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 _MAX_SETS: Final = 1024
-"""Limit on the sets of jobs that are checked in one place; reached only if claims of queues differ much."""
+"""Limit on the sets of jobs that are checked at a node, at a rack, or for all queues; rarely reached."""
 
 
 class PreemptedJob(NamedTuple):

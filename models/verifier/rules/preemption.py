@@ -255,7 +255,7 @@ def _is_closed(names: frozenset[str], there: list[Barred]) -> bool:
 
     If more jobs may not, another set of victims gives a stronger condition.
     """
-    return bool(there) and frozenset.intersection(*(bars for _, bars in there)) == names
+    return bool(there) and frozenset.intersection(*{bars for _, bars in there}) == names
 
 
 def _above(barred: list[Barred], limits: _Limits) -> dict[str, list[Barred]]:
@@ -305,9 +305,9 @@ def _increased(usages: list[int], amount: int, where: list[bool]) -> list[int]:
 def _up_the_tree(limits: _Limits, own: dict[str, list[int]]) -> dict[str, list[int]]:
     """What each queue uses: its own, and what its children do not keep."""
     for queue in limits.tree:
-        kept = limits.kept[queue.name]
-        if queue.parent is not None and kept < inf:
-            lent = [max(0, usage - int(kept)) for usage in own[queue.name]]
+        if queue.parent is not None:
+            kept = int(limits.kept[queue.name])
+            lent = [max(0, usage - kept) for usage in own[queue.name]]
             own[queue.parent] = list(map(add, own[queue.parent], lent))
     return own
 
@@ -316,31 +316,40 @@ def _in_racks(case: Context, barred: list[Barred]) -> Iterator[Violation]:
     """Violations of the power caps of racks."""
     if not (caps := rack_caps(case)):
         return
-    staying = watts_drawn(case, case.staying)
-    coming = [
-        (job.name, watts_drawn(case, [Placement(job=job.name, replicas=tuple(each.new_replicas))]))
-        for job, each in case.arrivals
-    ]
-    moved = [
-        (job.name, watts_drawn(case, [job.placement]))
-        for job, _ in case.with_change(Change.MOVED)
-        if job.placement
-    ]
-    lost = [
-        (watts_drawn(case, [Placement(job=victim.job.name, replicas=victim.replicas)]), (victim, bars))
-        for victim, bars in barred
-    ]
-    for subject, nodes, watts in caps:
-
-        def on_rack(drawn: Mapping[str, int], nodes: frozenset[str] = nodes) -> int:
-            return sum(drawn.get(name, 0) for name in nodes)
-
-        given = {id(each[0]): on_rack(drawn) for drawn, each in lost}
-        there = [each for _, each in lost if given[id(each[0])]]
+    rack_of = {name: number for number, (_, nodes, _) in enumerate(caps) for name in nodes}
+    staying = _by_rack(case, case.staying, rack_of)
+    coming: dict[int, list[tuple[str, int]]] = defaultdict(list)
+    for job, each in case.arrivals:
+        new = Placement(job=job.name, replicas=tuple(each.new_replicas))
+        for rack, watts in _by_rack(case, [new], rack_of).items():
+            coming[rack].append((job.name, watts))
+    moved: dict[int, list[tuple[str, int]]] = defaultdict(list)
+    for job, _ in case.with_change(Change.MOVED):
+        for rack, watts in _by_rack(case, [job.placement] if job.placement else [], rack_of).items():
+            moved[rack].append((job.name, watts))
+    left: dict[int, list[Barred]] = defaultdict(list)
+    given: dict[tuple[int, int], int] = {}
+    for victim, bars in barred:
+        old = Placement(job=victim.job.name, replicas=victim.replicas)
+        for rack, watts in _by_rack(case, [old], rack_of).items():
+            left[rack].append((victim, bars))
+            given[rack, id(victim)] = watts
+    for rack, there in left.items():
+        subject, _, cap = caps[rack]
         for names, victims in sets_of_barred(there):
-            more = sum(on_rack(drawn) for name, drawn in coming if name in names)
-            kept = sum(on_rack(drawn) for name, drawn in moved if name not in names)
-            drawn = on_rack(staying) + kept + sum(given[id(victim)] for victim in victims) + more
-            if more and drawn > watts * MILLI:
+            more = sum(watts for name, watts in coming[rack] if name in names)
+            # A job that may follow a victim does not move in the hypothetical plan: it keeps its old places.
+            kept = sum(watts for name, watts in moved[rack] if name not in names)
+            drawn = staying[rack] + kept + sum(given[rack, id(victim)] for victim in victims) + more
+            if more and drawn > cap * MILLI:
                 found = f"{format_watts(drawn)} {_beside(case, names, victims)}"
-                yield Violation(Rule.PREEMPTION, subject, found, format_watts(watts * MILLI))
+                yield Violation(Rule.PREEMPTION, subject, found, format_watts(cap * MILLI))
+
+
+def _by_rack(case: Context, placements: Iterable[Placement], rack_of: Mapping[str, int]) -> dict[int, int]:
+    """Thousandths of watts drawn on each rack with a cap, by its number; racks without any are left out."""
+    drawn: dict[int, int] = defaultdict(int)
+    for name, watts in watts_drawn(case, placements).items():
+        if name in rack_of and watts:
+            drawn[rack_of[name]] += watts
+    return drawn

@@ -1,3 +1,4 @@
+from gpuplan.models.plan.solution import Undo
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.policy.policy import MigPolicy, Policy
 from tests.support.builders.build import MODEL, job, node, placement, queue, replica, snapshot
@@ -176,6 +177,23 @@ def test_a_job_that_stays_is_of_any_priority():
     assert judge(snapshot(jobs=[victim(), stays]), stays.placement) == ()
 
 
+def test_what_a_job_holds_that_stays_is_not_there_for_others():
+    stays = job("s", gpus=1, cpus=10, at=[replica(gpus=(3,), cpus=10)])
+    stopped = victim(cpus=12, at=[replica(gpus=(0,), cpus=12)])
+    world = snapshot(nodes=[node(cpus=32)], jobs=[stopped, stays, comer(0, cpus=12)])
+
+    found = judge(world, stays.placement, placement("c", replica(gpus=(1,), cpus=12)))
+
+    assert found == beside("node n0", "34 CPU cores", "32 CPU cores")
+
+
+def test_a_rollback_may_let_jobs_of_its_plan_follow_each_other():
+    world = snapshot(jobs=[victim(), comer(0)])
+
+    assert judge(world, placement("c", HERE), undo=Undo(jobs=frozenset({"v", "c"}))) == ()
+    assert judge(world, placement("c", HERE), undo=Undo(jobs=frozenset({"v"}))) == wrong(0)
+
+
 def test_a_job_that_moves_away_makes_room_for_any_job():
     world = snapshot(jobs=[victim(), comer(0)])
 
@@ -329,6 +347,17 @@ def test_quota_of_a_model_that_a_job_leaves_when_it_moves_is_not_for_those_that_
     assert judge_mover(6) == beside(f"queue q on {MODEL}", "3 GPUs", "2 GPUs")
 
 
+def test_quota_of_a_model_that_a_job_moves_to_is_not_for_those_that_may_not_follow():
+    nodes = [node(), node("n1", model="A100-80GB")]
+    for priority in (0, 6):
+        jobs = [victim(), mover(priority, replica("n1", gpus=(0,)))]
+        world = snapshot(nodes=nodes, jobs=jobs, queues=[queue("q", **{MODEL: 1})])
+
+        found = judge(world, placement("m", replica(gpus=(1,))), policy=rules(migrate=True))
+
+        assert found == (() if priority else beside(f"queue q on {MODEL}", "2 GPUs", "1 GPU"))
+
+
 RACK = {"region": "eu", "zone": "a", "rack": "r1"}
 
 
@@ -345,6 +374,15 @@ def test_power_that_a_job_leaves_when_it_moves_is_not_for_those_that_may_not_fol
 
     assert judge_mover(0) == ()
     assert judge_mover(6) == beside("rack r1", "2100 W", "1400 W")
+
+
+def test_power_that_a_job_draws_that_stays_is_not_there_for_others():
+    stays = job("s", gpus=1, at=[replica(gpus=(3,))])
+    world = on_rack(victim(), stays, comer(0), watts=1400)
+
+    found = judge(world, stays.placement, placement("c", ELSEWHERE))
+
+    assert found == beside("rack r1", "2100 W", "1400 W")
 
 
 def test_power_of_a_rack_that_was_free_beside_a_stopped_job_is_for_any():
