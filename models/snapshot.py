@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from functools import cached_property
 from itertools import pairwise
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator
 
 from gpuplan.models.base import Noun, canonical_list, canonical_object
 from gpuplan.models.cluster import Cluster, rack_of
@@ -15,7 +18,7 @@ from gpuplan.models.job import Job
 from gpuplan.models.json_frame import CANONICAL, job_texts
 from gpuplan.models.placement import MigSlice, Placement, Replica
 from gpuplan.models.queue import Queue
-from gpuplan.models.units import Timestamp
+from gpuplan.models.units import Timestamp, print_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -24,8 +27,17 @@ if TYPE_CHECKING:
 
 SNAPSHOT_FORMAT: Final = "1.0"
 
+_LATEST: Final = datetime(9000, 1, 1, tzinfo=UTC)
+"""Plans look some hundred years ahead of a snapshot at most, and no date is after the year 9999."""
+
 _TEXT: Final = "canonical_text"
 """Name of the cached property of that name."""
+
+
+def _with_time_ahead(value: datetime) -> datetime:
+    if value >= _LATEST:
+        raise ValueError(f"expected a time before the year {_LATEST.year}, found {print_timestamp(value)}")
+    return value
 
 
 class Snapshot(Noun):
@@ -33,7 +45,7 @@ class Snapshot(Noun):
 
     format_version: Literal["1.0"] = SNAPSHOT_FORMAT
     """Version of the format of this document."""
-    taken_at: Timestamp
+    taken_at: Annotated[Timestamp, AfterValidator(_with_time_ahead)]
     """Instant of this state; ages, waiting times and remaining times are relative to it."""
     cluster: Cluster
     """Nodes and cluster-wide settings; a list of nodes is short for a cluster with only nodes."""

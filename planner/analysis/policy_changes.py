@@ -70,17 +70,17 @@ def settings_without_effect(policy: Policy, snapshot: Snapshot) -> Iterator[str]
     """Yield one sentence for each setting without effect in plans of this snapshot."""
     objective, chosen = policy.objective, policy.weights
     known = {queue.name for queue in snapshot.queues}
-    if missing := sorted(objective.queues.keys() - known):
-        yield (
-            f"objective.queues names {join_first_names(missing)}, no queue of the snapshot; known: "
-            f"{truncated_names(known)}"
-        )
-    budgets = policy.disruption.budgets
-    if missing := sorted({each.queue for each in budgets if each.queue is not None} - known):
-        yield (
-            f"disruption.budgets names {join_first_names(missing)}, no queue of the snapshot; known: "
-            f"{truncated_names(known)}"
-        )
+    named = {
+        "objective.queues": set(objective.queues),
+        "disruption.budgets": {each.queue for each in policy.disruption.budgets if each.queue is not None},
+        "approval.queues": set(policy.approval.queues),
+    }
+    for setting, queues in named.items():
+        if missing := sorted(queues - known):
+            yield (
+                f"{setting} names {join_first_names(missing)}, no queue of the snapshot; known: "
+                f"{truncated_names(known)}"
+            )
     if Goal.VALUE not in objective.goals and {"basis", "ageing"} & chosen.model_fields_set:
         names = [f"weights.{name}" for name in ("basis", "ageing") if name in chosen.model_fields_set]
         yield (

@@ -103,7 +103,8 @@ class TrialVerifier:
         What the verifier judges: the plan with the job on some places, or without it.
 
         If the plan only starts jobs, the verifier gets a snapshot in which they run already. This is the same
-        question and takes a third of the time. The same holds for every plan once time has passed since it.
+        question and takes a third of the time, unless a nominal quota would count that does not in the plan,
+        as the started jobs borrow it. The same holds for every plan once time has passed since it.
         """
         ground, plan = self.ground, question.plan
         target = question.target(placements, without=None if placements else question.over)
@@ -118,7 +119,15 @@ class TrialVerifier:
         """True if the plan covers this instant alone and only starts or keeps jobs and repartitions GPUs."""
         actions = self.ground.plan.actions
         calm = all(isinstance(action, Starting | Keep | Wait | Repartition) for action in actions)
-        return calm and self.ground.outlook.future.slots.count == 1
+        return calm and self.ground.outlook.future.slots.count == 1 and not self._may_count_nominal
+
+    @property
+    def _may_count_nominal(self) -> bool:
+        """True if a nominal quota may count in the objective, as jobs may reclaim what is lent of it."""
+        snapshot, policy = self.ground.plan.snapshot, self.ground.plan.policy
+        quotas = (quota for queue in snapshot.queues for quota in (queue.quota, *queue.gpu_models.values()))
+        counts = policy.disruption.reclaim and policy.prices.nominal > 0
+        return counts and any(quota and quota.nominal for quota in quotas)
 
     @cached_property
     def _settled(self) -> dict[str, Job]:

@@ -11,6 +11,7 @@ import pytest
 from gpuplan.models.job import Progress
 from gpuplan.models.placement import Running
 from gpuplan.models.plan.solution import SolveStatus
+from gpuplan.models.policy.approval import Approval
 from gpuplan.models.policy.policy import Disruption, Policy, SolverName, Weights
 from gpuplan.models.policy.settings import Blend, Goal, HorizonPolicy, Objective
 from gpuplan.planner.epoch import plan_epoch
@@ -205,13 +206,14 @@ def test_queues_have_goals_of_their_own_and_those_below_them_too():
 def test_the_header_tells_of_goals_of_queues_and_of_queues_that_are_not_there():
     snapshot = build.snapshot(jobs=[job("a", 1)], queues=[build.queue("q")])
     objective = Objective(queues={"q": {"goal": "value"}, "typo": {"goal": "makespan"}})
-    policy = Policy(objective=objective, solvers=())
+    policy = Policy(objective=objective, approval=Approval(queues=("tipo",)), solvers=())
     plan = plan_epoch(snapshot, policy, seed=0, created_at=snapshot.taken_at)
 
     shown = "\n".join(header_lines(plan, Style(width=200), verbose=False))
 
     assert "goal completion  (q: value, typo: makespan)" in shown
     assert "objective.queues names typo, no queue of the snapshot; known: q" in shown
+    assert "approval.queues names tipo, no queue of the snapshot; known: q" in shown
 
 
 def test_the_header_names_the_goal_and_only_where_it_is_another():

@@ -14,6 +14,7 @@ from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
+from gpuplan.models.units import LONGEST_SECONDS
 from gpuplan.planner.explain.explanation import ImmediateStart, Remedies, Remedy, RemedyKind, RemedyPart
 from gpuplan.planner.explain.remedies.cluster_relaxations import new_node_points, relaxations_of_cluster
 from gpuplan.planner.explain.remedies.preempt_remedy import (
@@ -259,7 +260,8 @@ class WaitMoments:
         found |= {stay.end for stay in self._stays} | {window.ends for window in self._windows}
         found |= {self.ground.outlook.begins(job) for job in self.question.members}
         found |= {_NEXT_PLAN} if self.ground.reserves_freed_resources else set()
-        return sorted(each for each in found if each >= first)
+        # Some jobs are held by an earliest start that never comes, such as the year 9999.
+        return sorted(each for each in found if first <= each <= LONGEST_SECONDS)
 
     @cached_property
     def _stays(self) -> list[JobInterval]:

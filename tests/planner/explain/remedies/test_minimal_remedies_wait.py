@@ -143,3 +143,11 @@ def test_quota_that_is_promised_to_others_later_is_counted():
     assert [
         part.after for each in remedies.found for part in each.parts if part.kind == RemedyKind.QUOTA
     ] == [6]
+
+
+def test_a_start_that_never_comes_is_not_waited_for():
+    never = NOW.replace(year=9999)
+
+    remedies = found(snapshot(jobs=[job("a", gpus=1, not_before=never)]))
+
+    assert set(remedies) == {RemedyKind.BEGIN}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from gpuplan.models.affinity import AntiAffinity
 from gpuplan.models.cluster import Level
+from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.models.policy.settings import DisruptionBudget
 from gpuplan.planner.explain.explanation import RemedyKind
-from tests.support.builders.build import by_value, job, node, queue, replica, snapshot
+from tests.support.builders.build import by_value, job, node, placement, queue, replica, snapshot
 from tests.support.harness.explain_helpers import CALM, FULL, found, greedy_plan, kinds, remedies_of, runs
+from tests.support.strategies.random_targets import judged
 
 
 def test_the_lowest_priority_that_pays_and_the_jobs_it_stops():
@@ -81,6 +83,26 @@ def test_a_job_that_the_plan_starts_may_wait_instead():
     # Once b is over no job loses anything.
     assert remedies[RemedyKind.WAIT].parts[0].subject == "b"
     assert remedies[RemedyKind.WAIT].points == 800
+
+
+def test_points_are_the_plans_own_where_a_nominal_quota_counts_once_the_plan_is_carried_out():
+    """What b borrows may be reclaimed as soon as it runs; while it waits, no nominal quota counts."""
+    policy = by_value(disruption=Disruption(reclaim=True))
+    queues = [
+        queue("root"),
+        queue("a", nominal=4, parent="root"),
+        queue("b", nominal=0, parent="root"),
+    ]
+    jobs = [job("a", gpus=3, queue="a"), job("b", gpus=2, queue="b", priority=1)]
+    world = snapshot(nodes=[node("n0", gpus=4)], queues=queues, jobs=jobs)
+
+    remedies = found(world, policy=policy)
+    plan = greedy_plan(world, policy)
+    instead = judged(world, policy, DesiredState((placement("a", replica("n0", gpus=(0, 1, 2))),)))
+
+    assert [each.job for each in plan.placements] == ["b"]
+    assert remedies[RemedyKind.DEFER].points == instead.objective - plan.solution.objective
+    assert remedies[RemedyKind.WAIT].points == instead.objective
 
 
 def test_a_job_that_waits_instead_waits_with_its_companions():
