@@ -213,9 +213,9 @@ class Prices(Noun):
     """Points for each GPU missing from a queue's guarantee."""
     nominal: Count = 10_000
     """
-    Points for each GPU missing from a nominal quota while a pending job may reclaim there what running jobs of
-    other queues borrow. What a plan itself lets a job borrow counts from the next plan on, which may take it
-    back at once.
+    Points for each GPU missing from a nominal quota while a pending job may reclaim there what running jobs
+    of other queues borrow. What a plan itself lets a job borrow counts from the next plan on, which may take
+    it back at once.
     """
     disruption: Count = 100
     """Points per GPU-hour of checkpoint, restart and lost work of a preempted, migrated or resized job."""

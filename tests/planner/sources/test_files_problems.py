@@ -140,7 +140,7 @@ def test_places_begin_with_the_path_that_was_given(put, tmp_path):
 def test_a_snapshot_of_the_end_of_time_has_no_time_ahead(put):
     put(s__yaml=BASE.replace("taken_at: 2026-11-20T12:00:00Z", "taken_at: 9999-12-31T23:00:00Z"))
 
-    with pytest.raises(BadInputError, match="9999-12-31T23:00:00Z.; expected a time before the year 9000"):
+    with pytest.raises(BadInputError, match="expected a time before the year 9000"):
         load_snapshot(".")
 
 
