@@ -181,6 +181,11 @@ class Queue(Noun):
     memory: MemoryQuota | None = None
     """Quota of the memory that its jobs request, with GPUs or without; absent means no limit."""
 
+    @property
+    def gpu_quotas(self) -> tuple[Quota, ...]:
+        """Its quotas of all GPUs and of GPU models."""
+        return tuple(each for each in (self.quota, *self.gpu_models.values()) if each is not None)
+
     def quota_for(self, resource: str) -> Quota | None:
         """Quota of one GPU model, or of all models with `ALL_MODELS`."""
         return self.quota if resource == ALL_MODELS else self.gpu_models.get(resource)

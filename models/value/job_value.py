@@ -107,7 +107,7 @@ class JobValue:
         return frozenset(
             queue.name
             for queue in self._snapshot.queues
-            if any(quota and quota.guarantee for quota in (queue.quota, *queue.gpu_models.values()))
+            if any(quota.guarantee for quota in queue.gpu_quotas)
         )
 
     def goal(self, job: Job) -> Goal:

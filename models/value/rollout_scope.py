@@ -62,7 +62,7 @@ def _are_simple_quotas(snapshot: Snapshot, policy: Policy, waiting: Sequence[Job
     trees = [queue for queue in snapshot.queues if root_queue(queue.name, parents) in above]
     if any(queue.limits_for(each) for queue in trees if queue.name in above for each in NOT_OF_GPUS):
         return False
-    quotas = [each for queue in trees for each in (queue.quota, *queue.gpu_models.values()) if each]
+    quotas = [each for queue in trees for each in queue.gpu_quotas]
     if any(quota.guarantee or quota.lending_limit is not None for quota in quotas):
         return False
     rules = policy.disruption

@@ -125,9 +125,8 @@ class TrialVerifier:
     def _may_count_nominal(self) -> bool:
         """True if a nominal quota may count in the objective, as jobs may reclaim what is lent of it."""
         snapshot, policy = self.ground.plan.snapshot, self.ground.plan.policy
-        quotas = (quota for queue in snapshot.queues for quota in (queue.quota, *queue.gpu_models.values()))
         counts = policy.disruption.reclaim and policy.prices.nominal > 0
-        return counts and any(quota and quota.nominal for quota in quotas)
+        return counts and any(quota.nominal for queue in snapshot.queues for quota in queue.gpu_quotas)
 
     @cached_property
     def _settled(self) -> dict[str, Job]:

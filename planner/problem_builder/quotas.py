@@ -90,8 +90,7 @@ def queue_guarantees(reclaiming: Reclaiming, usage: Usage, waiting: Iterable[Job
 def _levels(reclaiming: Reclaiming) -> Iterator[tuple[str, str, int, int]]:
     """(queue, resource, thousandths of GPUs owed, price of a GPU)."""
     snapshot, policy = reclaiming.snapshot, reclaiming.policy
-    quotas = [quota for queue in snapshot.queues for quota in (queue.quota, *queue.gpu_models.values())]
-    if not any(quotas):
+    if not any(queue.gpu_quotas for queue in snapshot.queues):
         return
     nominal = contested_quotas(reclaiming)
     for resource in gpu_resources(snapshot.queues):
@@ -267,10 +266,8 @@ class Reclaiming:
 
     @cached_property
     def _is_anything_owed(self) -> bool:
-        quotas = [
-            quota for queue in self._queues.values() for quota in (queue.quota, *queue.gpu_models.values())
-        ]
-        return any(quota and (quota.guarantee or (self._nominal and quota.nominal)) for quota in quotas)
+        quotas = (quota for queue in self._queues.values() for quota in queue.gpu_quotas)
+        return any(quota.guarantee or (self._nominal and quota.nominal) for quota in quotas)
 
     def _shares_of(self, resource: str) -> dict[_Level, _Share]:
         if resource not in self._shares:
