@@ -122,9 +122,9 @@ class Durations:
         self._taken = self._finished.taken
         self._ends: dict[frozenset[str] | None, _Ends] = {}
         self._paces: dict[str, tuple[Job, int]] = {}
+        """By job name: the job, and its speed."""
         self._last_stopped: tuple[Job, Job] | None = None
         """The last running job that was asked for as pending, and its answer."""
-        """By job name: the job, and its speed."""
 
     def expected(self, job: Job) -> DurationEstimate:
         """Duration of a whole job on its fastest GPU model: declared, learnt, or the default."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from functools import partial
 from math import inf
-from operator import add
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuplan.models.mig import MigGeometry, mig_geometry
@@ -34,6 +33,7 @@ from gpuplan.models.verifier.rules.quota import (
     limited_resources,
     quota_subject,
     quota_text,
+    usages_up_the_tree,
 )
 
 if TYPE_CHECKING:
@@ -80,13 +80,8 @@ def _on_nodes(case: Context, barred: list[Barred]) -> Iterator[Violation]:
         for name in {replica.node for replica in victim.replicas}:
             if (node := case.nodes.get(name)) and node.schedulable:
                 left[name].append((victim, bars))
-    arrived = (Placement(job=job.name, replicas=tuple(each.new_replicas)) for job, each in case.arrivals)
-    coming = _by_node(case, arrived, left)
-    staying = _by_node(case, case.staying, coming)
-    # A job that may follow a victim does not move in the hypothetical plan: it keeps its old places.
-    moved = _by_node(
-        case, (job.placement for job, _ in case.with_change(Change.MOVED) if job.placement), coming
-    )
+    coming = _by_node(case, _arrived(case), left)
+    staying, moved = _by_node(case, case.staying, coming), _by_node(case, _moved(case), coming)
     for name in coming:
         for names, victims in sets_of_barred(left[name]):
             new = [(job, replica) for job, replica in coming[name] if job and job.name in names]
@@ -285,7 +280,7 @@ def _usage(
     stays = {bars: [names <= bars for names in sets] for bars, _ in given_up}
     for (bars, queue), lost in given_up.items():
         held[queue] = _increased(held[queue], lost, stays[bars])
-    # A job that may follow a victim does not move in the hypothetical plan: it keeps its old places.
+    # As in `_moved`.
     for job, moves, more in limits.changed:
         if moves and more < 0:
             stays_put = [job.name not in names for names in sets]
@@ -295,21 +290,26 @@ def _usage(
         if more > 0:
             comes = [job.name in names for names in sets]
             after[job.queue] = _increased(after[job.queue], more, comes)
-    return _up_the_tree(limits, held), _up_the_tree(limits, after)
+    up = partial(usages_up_the_tree, limits.tree, limits.kept, cases=len(sets))
+    return up(held), up(after)
 
 
 def _increased(usages: list[int], amount: int, where: list[bool]) -> list[int]:
     return [usage + amount if here else usage for usage, here in zip(usages, where, strict=True)]
 
 
-def _up_the_tree(limits: _Limits, own: dict[str, list[int]]) -> dict[str, list[int]]:
-    """What each queue uses: its own, and what its children do not keep."""
-    for queue in limits.tree:
-        if queue.parent is not None:
-            kept = int(limits.kept[queue.name])
-            lent = [max(0, usage - kept) for usage in own[queue.name]]
-            own[queue.parent] = list(map(add, own[queue.parent], lent))
-    return own
+def _arrived(case: Context) -> list[Placement]:
+    """New replicas of all jobs."""
+    return [Placement(job=job.name, replicas=tuple(each.new_replicas)) for job, each in case.arrivals]
+
+
+def _moved(case: Context) -> list[Placement]:
+    """
+    Old places of the jobs that migrate.
+
+    A job that may follow a victim does not move in the hypothetical plan: it keeps its old places.
+    """
+    return [job.placement for job, _ in case.with_change(Change.MOVED) if job.placement]
 
 
 def _in_racks(case: Context, barred: list[Barred]) -> Iterator[Violation]:
@@ -318,38 +318,36 @@ def _in_racks(case: Context, barred: list[Barred]) -> Iterator[Violation]:
         return
     rack_of = {name: number for number, (_, nodes, _) in enumerate(caps) for name in nodes}
     staying = _by_rack(case, case.staying, rack_of)
-    coming: dict[int, list[tuple[str, int]]] = defaultdict(list)
-    for job, each in case.arrivals:
-        new = Placement(job=job.name, replicas=tuple(each.new_replicas))
-        for rack, watts in _by_rack(case, [new], rack_of).items():
-            coming[rack].append((job.name, watts))
-    moved: dict[int, list[tuple[str, int]]] = defaultdict(list)
-    for job, _ in case.with_change(Change.MOVED):
-        for rack, watts in _by_rack(case, [job.placement] if job.placement else [], rack_of).items():
-            moved[rack].append((job.name, watts))
+    coming, moved = _by_rack(case, _arrived(case), rack_of), _by_rack(case, _moved(case), rack_of)
     left: dict[int, list[Barred]] = defaultdict(list)
     given: dict[tuple[int, int], int] = {}
     for victim, bars in barred:
         old = Placement(job=victim.job.name, replicas=victim.replicas)
-        for rack, watts in _by_rack(case, [old], rack_of).items():
+        for rack, ((_, watts),) in _by_rack(case, [old], rack_of).items():
             left[rack].append((victim, bars))
             given[rack, id(victim)] = watts
     for rack, there in left.items():
         subject, _, cap = caps[rack]
+        always = sum(watts for _, watts in staying[rack])
         for names, victims in sets_of_barred(there):
             more = sum(watts for name, watts in coming[rack] if name in names)
-            # A job that may follow a victim does not move in the hypothetical plan: it keeps its old places.
             kept = sum(watts for name, watts in moved[rack] if name not in names)
-            drawn = staying[rack] + kept + sum(given[rack, id(victim)] for victim in victims) + more
+            drawn = always + kept + sum(given[rack, id(victim)] for victim in victims) + more
             if more and drawn > cap * MILLI:
                 found = f"{format_watts(drawn)} {_beside(case, names, victims)}"
                 yield Violation(Rule.PREEMPTION, subject, found, format_watts(cap * MILLI))
 
 
-def _by_rack(case: Context, placements: Iterable[Placement], rack_of: Mapping[str, int]) -> dict[int, int]:
-    """Thousandths of watts drawn on each rack with a cap, by its number; racks without any are left out."""
-    drawn: dict[int, int] = defaultdict(int)
-    for name, watts in watts_drawn(case, placements).items():
-        if name in rack_of and watts:
-            drawn[rack_of[name]] += watts
-    return drawn
+def _by_rack(
+    case: Context, placements: Iterable[Placement], rack_of: Mapping[str, int]
+) -> dict[int, list[tuple[str, int]]]:
+    """(job, thousandths of watts that it draws) by number of each rack with a cap on which it draws any."""
+    found: dict[int, list[tuple[str, int]]] = defaultdict(list)
+    for placement in placements:
+        drawn: dict[int, int] = defaultdict(int)
+        for name, watts in watts_drawn(case, [placement]).items():
+            if name in rack_of and watts:
+                drawn[rack_of[name]] += watts
+        for rack, watts in drawn.items():
+            found[rack].append((placement.job, watts))
+    return found

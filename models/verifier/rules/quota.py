@@ -7,6 +7,7 @@ Amounts are thousandths of GPUs or CPU cores, or MiB of memory.
 from __future__ import annotations
 
 from collections import defaultdict
+from operator import add
 from typing import TYPE_CHECKING
 
 from gpuplan.models.plan.violation import Rule, Violation
@@ -92,8 +93,18 @@ def amount_of_replicas(case: Context, replicas: Iterable[Replica], resource: str
 
 def usage_up_the_tree(tree: list[Queue], kept: Mapping[str, float], own: Mapping[str, int]) -> dict[str, int]:
     """What each queue uses: its own, and what its children do not keep."""
-    usage = {queue.name: own.get(queue.name, 0) for queue in tree}
+    usages = usages_up_the_tree(tree, kept, {name: [amount] for name, amount in own.items()}, 1)
+    return {name: amount for name, (amount,) in usages.items()}
+
+
+def usages_up_the_tree(
+    tree: list[Queue], kept: Mapping[str, float], own: Mapping[str, list[int]], cases: int
+) -> dict[str, list[int]]:
+    """The same in several cases: a list for each queue, which is 0 in all of them if not given."""
+    usages = {queue.name: own.get(queue.name) or [0] * cases for queue in tree}
     for queue in tree:
         if queue.parent is not None:
-            usage[queue.parent] += int(max(0, usage[queue.name] - kept[queue.name]))
-    return usage
+            keeps = int(kept[queue.name])
+            lent = [max(0, usage - keeps) for usage in usages[queue.name]]
+            usages[queue.parent] = list(map(add, usages[queue.parent], lent))
+    return usages
