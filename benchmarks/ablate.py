@@ -84,6 +84,7 @@ IMPROVERS: Final = {
     "resuming order": Improver("placement.greedy.resuming", over_time=True),
     "pull forward": Improver("placement.greedy.pull_forward", over_time=True),
     "second pass": Improver("placement.rounding.second_pass"),
+    "meet floors": Improver("placement.rounding.meet_floors"),
     "swap repair": Improver("placement.rounding.swap_repair"),
     "gang covers": Improver("formulation.gang_covers"),
     "quota covers": Improver("formulation.quota_covers"),

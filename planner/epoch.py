@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.plan.violation import Violation
+    from gpuplan.models.problem.problem import Problem
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.solvers.incumbent import Watch
+    from gpuplan.solvers.params.search import PortfolioParams
 
 _LOG: Final = logging.getLogger(__name__)
 _OBJECTS_BETWEEN_COLLECTIONS: Final = 100_000
@@ -105,13 +107,10 @@ def plan_epoch(
     limits = limits_of(policy, seed)
     if not limits.deterministic:
         shares = limits.params.portfolio
-        large = len(problem.nodes) >= shares.many_nodes
-        drafts = shares.drafts_per_problem_if_large if large else shares.drafts_per_problem
-        limits = replace(
-            limits,
-            reserved=drafts * posed,
-            reserved_for_bound=shares.bounds_per_problem * posed,
-        )
+        after = _seconds_after_search(snapshot, problem, posed, shares)
+        left = limits.seconds - (time.monotonic() - began) - after
+        bound = _seconds_for_bound(posed, left, shares)
+        limits = replace(limits, reserved=after, reserved_for_bound=bound)
     settled = last is not None and is_settled(snapshot, policy, last)
     warm = None if last is None else initial_target(snapshot, policy, last)
     fresh = new_waiting_jobs(snapshot, last.snapshot) if last else frozenset[str]()
@@ -144,6 +143,30 @@ def plan_epoch(
     )
     _require_none(tuple(unnamed_damage(found, snapshot, [each.job for each in plan.findings if each.job])))
     return plan
+
+
+def _seconds_after_search(
+    snapshot: Snapshot, problem: Problem, posed: float, params: PortfolioParams
+) -> float:
+    """
+    Seconds that reasons, actions, the plan file and the text on the screen are expected to take.
+
+    They are estimated from the seconds in which the problem was `posed`, so that a slow or busy host counts.
+    Jobs that wait have reasons and actions of their own, while those that run have mostly texts.
+    """
+    waiting = len(snapshot.waiting) / max(1, len(snapshot.jobs))
+    drafts = params.drafts_per_problem + params.drafts_per_problem_of_waiting * waiting
+    # More slots make the problem larger, and hardly what is written about its plan.
+    in_one_slot = posed / (1 + params.problem_per_later_slot * (problem.slots - 1))
+    return params.least_drafts + drafts * in_one_slot
+
+
+def _seconds_for_bound(posed: float, left: float, params: PortfolioParams) -> float:
+    """Seconds to keep back for a last bound, of those `left` for the search."""
+    seconds = params.bounds_per_problem * posed
+    # A plan in a hurry is worse than a missing bound. What takes long has a process of its own in any case.
+    least = max(params.least_of_bound * seconds, params.bound_seconds_in_process)
+    return min(seconds, max(params.most_of_time_for_bound * left, least))
 
 
 def _require_none(violations: Sequence[Violation]) -> None:

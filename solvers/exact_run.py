@@ -58,18 +58,20 @@ def last_bound(search: EpochSearch) -> int | None:
     Upper bound where no solver had the time to report any; None if it cannot be found, or not in time.
 
     It is computed in this process, or in another one if it takes long (`Limits.bounds_apart`). That one need
-    not build the model if it holds the model of all stages, and it is killed if it takes much longer than
-    expected.
+    not build the model if it holds the model of all stages. It is killed if it takes much longer than
+    expected, or at the end of the search; a late search still leaves it half of the time that was kept back.
     """
     limits, now = search.limits, time.monotonic()
     seconds, most = limits.reserved_for_bound, limits.params.portfolio.reserves_of_last_bound
-    budget = limits.budget(now + seconds)
     if not limits.bounds_apart:
-        return relaxed_bound(search.problem, None, budget)
+        return relaxed_bound(search.problem, None, limits.budget(now + seconds))
+    left = max(search.deadline_with_bound - now, seconds / 2)
+    most_seconds = min(most * seconds, left)
+    seconds = min(seconds, left)
     # The second half of the time beyond the budget is for the bound of what the simplex method has reached.
-    latest = now + (1 + most) / 2 * seconds
-    arguments = (search.problem, search.part, budget, latest)
-    last = run_in_child(BOUND_ENTRY, arguments, most * seconds, lambda _: None).last
+    latest = now + (seconds + most_seconds) / 2
+    arguments = (search.problem, search.part, limits.budget(now + seconds), latest)
+    last = run_in_child(BOUND_ENTRY, arguments, most_seconds, lambda _: None).last
     if isinstance(last, SolverFinding):
         return last.proven
     return last if isinstance(last, int) else None
@@ -339,6 +341,7 @@ class ExactRun:
                 aggregate,
                 deadline=deadline,
                 once=once,
+                known=search.best.objective - search.unchanged_objective,
                 params=search.limits.params.placement,
             )
             target = target_of(placed, search.running)

@@ -19,7 +19,7 @@ from gpuplan.solvers.heuristics import coscheduled_groups, future_reservations, 
 from gpuplan.solvers.heuristics.greedy_fill import grow_placed_jobs, grow_running_jobs, placement_queue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from gpuplan.models.problem.jobs import JobClass, Option
     from gpuplan.solvers.heuristics.coscheduled_groups import CoStartGroup
@@ -246,11 +246,14 @@ def _only_room_matters(ledger: Ledger, index: int) -> bool:
     return unpriced and ledger.problem.classes[index].together.preferred is None
 
 
-def pull_starts_forward(ledger: Ledger, *, deadline: float | None = None) -> None:
+def pull_starts_forward(
+    ledger: Ledger, *, deadline: float | None = None, enough: Callable[[], bool] = lambda: False
+) -> None:
     """
-    Start each reserved job now or in an earlier slot if possible, until the deadline; earliest start first.
+    Start each reserved job now or in an earlier slot if possible, earliest start first.
 
-    Jobs of a class are equivalent, so a class is given up in a slot as soon as one of its jobs fails.
+    Jobs of a class are equivalent, so a class is given up in a slot as soon as one of its jobs fails. It ends
+    at the deadline (an instant of `time.monotonic`), or once it is `enough`.
     """
     if not ledger.params.greedy.pull_forward:
         return
@@ -259,7 +262,7 @@ def pull_starts_forward(ledger: Ledger, *, deadline: float | None = None) -> Non
     """(class, slot) without room; there will be none, as jobs pulled forward free later slots only."""
     order = sorted(ledger.reserved, key=lambda number: (ledger.reserved[number].slot, number))
     for number in order:
-        if is_late(deadline):
+        if is_late(deadline) or enough():
             return
         reserved = ledger.reserved[number]
         job_class = problem.classes[reserved.job_class]

@@ -25,23 +25,43 @@ from gpuplan.solvers.params.placement import PlacementParams
 class PortfolioParams:
     """The order of solvers and the time of each."""
 
-    drafts_per_problem: float = 5.0
+    drafts_per_problem: float = 1.8
     """
     Reasons, actions, the plan file and the text on the screen take as long as building the problem this many
-    times, also on a slow or busy host. The search ends that much earlier (decision 0021).
+    times, also on a slow or busy host, if all jobs run. The search ends that much earlier (decision 0021).
+    Sizes M to XL, 200 queues and 50,000 jobs of odd shares: 2.9 to 4.4, the more the more jobs wait (decision
+    0043).
     """
 
-    drafts_per_problem_if_large: float = 3.5
+    drafts_per_problem_of_waiting: float = 3.5
+    """How many times more if all jobs wait. The same cases (decision 0043)."""
+
+    problem_per_later_slot: float = 0.12
     """
-    The same for clusters of `many_nodes`. XL, seed 4: 3.0, of which 1.7 are for reasons and actions (decision
-    0037).
+    Time to build the problem for each slot but the first, in units of that for one slot. M, L and XL with 12
+    slots: 2.4 to 2.7 times as long in all (decision 0043).
     """
+
+    least_drafts: float = 0.2
+    """Seconds that they take in any case; sizes S and M (decision 0043)."""
 
     bounds_per_problem: float = 3.0
     """
     To build and relax the block model takes as long as building the problem this many times (2.5 at 100,000
     GPUs, 3.3 at 10,000). Kept back from the search until a solver's process has reported its multipliers
     (decision 0021).
+    """
+
+    most_of_time_for_bound: float = 0.5
+    """
+    Most of the time left for the search that is kept back for the last bound. XL with 12 slots, 60 s: greedy
+    had no time for later starts, and there was no bound in the end (decision 0043).
+    """
+
+    least_of_bound: float = 0.33
+    """
+    This part of what the bound takes is kept back in any case. XL with 12 slots, 60 s: 13 of 39 s, and greedy
+    has the 10 s that it needs (decision 0043).
     """
 
     bound_seconds_in_process: float = 2.0

@@ -32,6 +32,7 @@ from gpuplan.solvers.rounding.later_starts import (
     reserve_gang_starts,
     reserve_later_starts,
 )
+from gpuplan.solvers.rounding.priority_floors import meet_priority_floors
 from gpuplan.solvers.rounding.swap_repair import (
     SwapRepair,
     distribute_sites,
@@ -65,6 +66,7 @@ def disaggregate(
     *,
     deadline: float | None = None,
     once: bool = False,
+    known: int | None = None,
     params: PlacementParams = PlacementParams(),
 ) -> tuple[Ledger, int]:
     """
@@ -75,9 +77,10 @@ def disaggregate(
     some job does not, and there is time for another pass before the deadline (an instant of
     `time.monotonic`), a second pass orders only replicas of several GPUs by size and all others by density.
     There the jobs with most points look elsewhere at once, which loses less value, and gangs that start later
-    reserve their domains before other jobs. The better pass counts; with `once` there is only one. If no pass
-    can restore every job that left to migrate, greedy's plan is the answer. After the deadline no later start
-    is reserved.
+    reserve their domains before other jobs. The better pass counts; with `once` there is only one. Where it
+    misses the floor of a priority, lower ones give way (`priority_floors`), unless it gains no more over no
+    change than the best plan `known`. If no pass can restore every job that left to migrate, greedy's plan is
+    the answer. After the deadline no later start is reserved.
     """
     done, began = [], time.monotonic()
     for patient in (True, False) if params.rounding.second_pass and not once else (True,):
@@ -95,6 +98,8 @@ def disaggregate(
     best = max(
         done, key=lambda each: (each.ledger.meets_priority_floors, each.ledger.objective, -each.missed)
     )
+    if params.rounding.meet_floors and (known is None or best.ledger.objective > known):
+        meet_priority_floors(best.ledger, deadline=deadline)
     return best.ledger, best.missed
 
 

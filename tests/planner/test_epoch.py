@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 
 import pytest
@@ -12,12 +13,14 @@ from gpuplan.models.placement import Placement, Running
 from gpuplan.models.plan.actions import Keep, Start, Wait
 from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy, SolverName
+from gpuplan.models.policy.settings import HorizonPolicy
 from gpuplan.models.verifier import verify as verifier
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner import epoch
 from gpuplan.planner.apply.standing import actions_done_in
 from gpuplan.planner.epoch import limits_of, plan_epoch
 from gpuplan.planner.plan_file.integrity import contradictions
+from gpuplan.solvers.params.search import PortfolioParams
 from tests.support.builders import build
 from tests.support.strategies import instances
 
@@ -155,6 +158,42 @@ def test_the_time_limit_counts_what_it_takes_to_pose_the_question(monkeypatch):
     assert (solution.solver, solution.fallback.tried) == ("greedy", "milp")
     assert "0.2 s" in solution.fallback.reason
     assert solution.seconds >= solution.phases["pose"] >= 0.3
+
+
+@pytest.mark.parametrize(
+    ("waiting", "slots", "times"), [(0, 1, 1.8), (4, 1, 5.3), (2, 1, 3.55), (2, 11, 3.55 / 2.2)]
+)
+def test_the_time_kept_back_grows_with_jobs_that_wait_and_not_with_slots(monkeypatch, waiting, slots, times):
+    """Of four jobs some wait; the problem takes a second on the clock of the test."""
+    kept_back = []
+    clock = itertools.count(step=1)
+
+    def solve(problem, running, limits, *more, **options):
+        kept_back.append(limits.reserved)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(epoch.portfolio, "solve", solve)
+    jobs = [
+        build.job(f"j{number}", gpus=1, at=None if number < waiting else [build.replica("n0", gpus=[number])])
+        for number in range(4)
+    ]
+    snapshot = build.snapshot(nodes=[build.node("n0", gpus=8)], jobs=jobs)
+    policy = Policy(horizon=HorizonPolicy(slots=slots))
+    monkeypatch.setattr(epoch.time, "monotonic", lambda: float(next(clock)))
+
+    with pytest.raises(KeyboardInterrupt):
+        planned(snapshot, policy)
+
+    assert kept_back == [pytest.approx(0.2 + times)]
+
+
+@pytest.mark.parametrize(
+    ("posed", "left", "kept_back"),
+    [(1, 100, 3), (13, 27, 13.5), (13, 2, 0.33 * 39), (2, -1, 2), (0.1, -1, 0.3)],
+    ids=["plenty", "half of what is left", "a third of what it takes", "as long as a process", "short"],
+)
+def test_the_last_bound_leaves_greedy_half_of_the_time(posed, left, kept_back):
+    assert epoch._seconds_for_bound(posed, left, PortfolioParams()) == pytest.approx(kept_back)
 
 
 def test_neither_the_best_plan_nor_the_last_one_is_judged_again(monkeypatch):

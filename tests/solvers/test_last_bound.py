@@ -70,17 +70,27 @@ def test_a_last_bound_is_of_this_process_also_when_the_time_is_over(monkeypatch,
     assert asked == []
 
 
-def test_one_that_takes_long_is_of_another_process(monkeypatch):
+@pytest.mark.parametrize(
+    ("limit", "took", "seconds"),
+    [(600.0, 0.0, 30.0), (24.0, 0.0, 24.0), (15.0, 0.0, 15.0), (5.0, 0.0, 10.0), (10.0, 60.0, 10.0)],
+)
+def test_one_that_takes_long_is_of_another_process_that_ends_with_the_search(
+    monkeypatch, limit, took, seconds
+):
+    """It gets up to half as long again as was kept back, and at least half of that: 30 and 10 seconds."""
+
     def answer(entry, arguments):
         return ChildOutcome(resolve_name(entry)(*arguments, lambda _: None))
 
     asked = without_answers(monkeypatch, answer)
-    solution = run(contested(), took=60.0, reserved_for_bound=20.0)
+    solution = run(contested(), took=took, seconds=limit, reserved_for_bound=20.0)
 
     assert solution.objective <= solution.bound < ceiling(contested())
-    ((_, _, budget, latest), seconds), *more = asked
-    assert (seconds, more) == (30.0, [])
-    assert latest - budget.deadline == pytest.approx(5.0)
+    ((_, _, budget, latest), allowed), *more = asked
+    # What came before the bound takes a part of a second.
+    assert seconds - 1 < allowed <= seconds
+    assert latest - budget.deadline == pytest.approx(max(0.0, allowed - 20.0) / 2)
+    assert more == []
 
 
 def test_a_process_that_is_killed_without_a_bound_leaves_the_ceiling(monkeypatch):
