@@ -98,9 +98,10 @@ def disaggregate(
     best = max(
         done, key=lambda each: (each.ledger.meets_priority_floors, each.ledger.objective, -each.missed)
     )
+    missed = best.missed
     if params.rounding.meet_floors and (known is None or best.ledger.objective > known):
-        meet_priority_floors(best.ledger, deadline=deadline)
-    return best.ledger, best.missed
+        missed += meet_priority_floors(best.ledger, deadline=deadline)
+    return best.ledger, missed
 
 
 class _Rounding:

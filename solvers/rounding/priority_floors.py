@@ -24,22 +24,32 @@ if TYPE_CHECKING:
     from gpuplan.solvers.state.ledger import Ledger
 
 
-def meet_priority_floors(ledger: Ledger, *, deadline: float | None = None) -> None:
+def meet_priority_floors(ledger: Ledger, *, deadline: float | None = None) -> int:
     """
     Let jobs of priorities below their floor take places of starts of lower priority.
 
     The starts of lower priority are taken back, waiting jobs start or are reserved until the floor is met,
     and later starts are pulled forward if it is not. Then what was taken back returns to its own sites, or
     finds others. Nothing changes if the floors are missed by as much as before, or if the deadline (an
-    instant of `time.monotonic`) has passed; between two priorities too.
+    instant of `time.monotonic`) has passed; between two priorities too. Returns the number of starts lost.
     """
+    lost = 0
     for priority, floor in ledger.problem.floors:
         if ledger.served[priority] >= floor or is_late(deadline):
             continue
-        mark, before = ledger.undo.mark(), ledger.served[priority]
+        mark, before, starts = ledger.undo.mark(), ledger.served[priority], _lower_starts(ledger, priority)
         _meet_floor(ledger, priority, floor, deadline)
         if ledger.served[priority] <= before:
             ledger.undo.rollback(mark)
+        lost += max(0, starts - _lower_starts(ledger, priority))
+    return lost
+
+
+def _lower_starts(ledger: Ledger, priority: int) -> int:
+    """Number of starts of lower priority, now and later."""
+    starts = [each.job_class for each in ledger.placed.values()]
+    starts += [each.job_class for each in ledger.reserved.values()]
+    return sum(ledger.problem.classes[index].priority < priority for index in starts)
 
 
 def _meet_floor(ledger: Ledger, priority: int, floor: int, deadline: float | None) -> None:

@@ -11,14 +11,20 @@ from gpuplan.models.affinity import LocalityPreference
 from gpuplan.models.cluster import Level
 from gpuplan.models.formulation.decode import Aggregate, Batch
 from gpuplan.models.plan.violation import Rule
-from gpuplan.models.policy.policy import Disruption, Policy
+from gpuplan.models.policy.policy import Disruption, Policy, PriorityOrder, PriorityPolicy
 from gpuplan.models.policy.settings import HorizonPolicy
 from gpuplan.models.verifier.verify import verify
+from gpuplan.planner.problem_builder import build_problem
+from gpuplan.solvers.heuristics.list_scheduling import ListScheduler
+from gpuplan.solvers.heuristics.promise_reservations import reserve_promised_starts, start_firm_reservations
 from gpuplan.solvers.params.placement import PlacementParams, RoundingParams
 from gpuplan.solvers.rounding.disaggregate import disaggregate
+from gpuplan.solvers.rounding.priority_floors import meet_priority_floors
+from gpuplan.solvers.state.ledger import Ledger
 from gpuplan.solvers.targets.to_target import target_of
 from tests.support.builders import build
 from tests.support.builders.aggregate_builders import Question
+from tests.support.strategies import instances
 
 WITHOUT = PlacementParams(rounding=RoundingParams(meet_floors=False))
 
@@ -35,12 +41,13 @@ def starts(question, aggregate, floors, **options):
     return dict.fromkeys(now, 0) | {each.job: each.slot for each in target.planned}
 
 
-def promised_too_much():
+def promised_too_much(*others):
     """An answer that has a large job and one of higher priority on a node with room for one of them."""
     jobs = [
         build.job("large", gpus=2),
         build.job("high", gpus=1, priority=5),
         build.job("other", gpus=2),
+        *others,
     ]
     question = Question(build.snapshot(nodes=build.cluster(2, gpus=2), jobs=jobs))
     batches = question.batch(("large", 2), n0_n1=4), question.batch(("high", 1), n0=1)
@@ -56,6 +63,24 @@ def test_job_of_higher_priority_takes_the_place_of_one_job_and_the_others_return
     assert found.keys() in ({"high", "large"}, {"high", "other"})
 
 
+def test_no_more_gives_way_than_the_floor_needs():
+    jobs = [build.job(name, gpus=2, priority=5 * (name in "ab")) for name in "abcd"]
+    question = Question(build.snapshot(nodes=build.cluster(2, gpus=2), jobs=jobs))
+    aggregate = Aggregate(batches=(question.batch(("c", 2), n0_n1=4),))
+    worth = question.problem.classes[question.job_class("a")].most_points
+
+    found = starts(question, aggregate, ((5, worth),), once=True)
+
+    assert ("a" in found) + ("b" in found) == 1
+    assert ("c" in found) + ("d" in found) == 1
+
+
+def test_what_is_left_of_a_place_is_filled():
+    question, aggregate, worth = promised_too_much(build.job("small", gpus=1))
+
+    assert starts(question, aggregate, ((5, worth),), once=True).keys() >= {"high", "small"}
+
+
 @pytest.mark.parametrize(
     ("floor", "options"),
     [(0, {}), (10**9, {"params": WITHOUT}), (10**9, {"deadline": 0.0}), (10**9, {"known": 10**9})],
@@ -65,6 +90,16 @@ def test_nothing_gives_way_to_a_met_floor_nor_for_a_plan_that_is_worse_or_late(f
     question, aggregate, _ = promised_too_much()
 
     assert starts(question, aggregate, ((5, floor),), **options).keys() == {"large", "other"}
+
+
+@pytest.mark.parametrize(("floor", "lost"), [(0, 0), (10**9, 1)])
+def test_job_that_gave_way_and_found_no_other_place_counts_as_missed(floor, lost):
+    question, aggregate, _ = promised_too_much()
+
+    before = disaggregate(replace(question.problem, floors=((5, 0),)), aggregate)[1]
+    after = disaggregate(replace(question.problem, floors=((5, floor),)), aggregate)[1]
+
+    assert after == before + lost
 
 
 def test_running_job_and_job_of_equal_priority_do_not_give_way():
@@ -131,6 +166,56 @@ def test_reserved_job_of_higher_priority_is_pulled_forward_in_place_of_a_lower_o
 
     assert starts(question, aggregate, ()) == {"low": 1, "high": 2}
     assert starts(question, aggregate, ((5, worth),)) == {"high": 1, "low": 2}
+
+
+class Upside:
+    """A random world where the lowest priority started first, and each higher one asks for more."""
+
+    def __init__(self, make, seed):
+        world = make(seed, share=0.5)
+        horizon = HorizonPolicy(slots=1 + 3 * (seed % 2))
+        update = {"horizon": horizon, "priority": PriorityPolicy(order=PriorityOrder.TIERS)}
+        self.snapshot, self.policy = world.snapshot.canonical(), world.policy.model_copy(update=update)
+        problem = build_problem(self.snapshot, self.policy)
+        if problem.slots > 1:
+            problem = reserve_promised_starts(problem)
+        floors = tuple((priority, 10**9) for priority in problem.priorities[:-1])
+        self.ledger = Ledger(replace(problem, floors=floors))
+        start_firm_reservations(self.ledger)
+        listing = ListScheduler(self.ledger, now=True, most=None)
+        for index in reversed(problem.placement_order):
+            while problem.classes[index].starts_alone and listing.plan_one(index):
+                pass
+        self.highest = max(problem.priorities, default=0)
+
+
+@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("make", [instances.everything, instances.everything_mixed])
+def test_rules_hold_in_random_worlds_and_the_highest_priority_never_loses(make, seed):
+    world = Upside(make, seed)
+    ledger, running = world.ledger, world.snapshot.running_placements
+    before = ledger.served[world.highest]
+
+    meet_priority_floors(ledger)
+
+    target = target_of(ledger, running)
+    changes = {"added": target.added, "removed": target.removed, "planned": target.planned}
+    found = verify(world.snapshot, world.policy, target.placements, **changes)
+    unchanged = verify(world.snapshot, world.policy, running)
+    # Not all that greedy does to keep the order of priorities is done here.
+    assert {each.rule for each in found.violations} <= {Rule.PRIORITY}
+    assert found.objective - unchanged.objective == ledger.objective
+    assert ledger.served[world.highest] >= before
+
+
+def test_the_highest_priority_gains_in_some_random_worlds():
+    gained = 0
+    for seed in range(40):
+        world = Upside(instances.everything_mixed, seed)
+        before = world.ledger.served[world.highest]
+        meet_priority_floors(world.ledger)
+        gained += world.ledger.served[world.highest] > before
+    assert gained >= 3
 
 
 def test_deadline_in_the_future_leaves_time_for_it():
