@@ -222,7 +222,7 @@ class RoundingParams:
     meet_floors: bool = True
     """
     Let jobs of lower priority give way where a placed answer misses the floor of a higher one. M with 12
-    slots, seed 8: without, the plan is greedy's and 4 % worse (docs/benchmarks.md).
+    slots, seed 8: without, the plan is greedy's and 6 % worse (docs/benchmarks.md).
     """
 
     second_pass: bool = True
