@@ -109,7 +109,7 @@ def plan_epoch(
         shares = limits.params.portfolio
         after = _seconds_after_search(snapshot, problem, posed, shares)
         left = limits.seconds - (time.monotonic() - began) - after
-        bound = _seconds_for_bound(posed, left, shares)
+        bound = _seconds_for_bound(posed, left, limits.seconds, shares)
         limits = replace(limits, reserved=after, reserved_for_bound=bound)
     settled = last is not None and is_settled(snapshot, policy, last)
     warm = None if last is None else initial_target(snapshot, policy, last)
@@ -161,12 +161,14 @@ def _seconds_after_search(
     return params.least_drafts + drafts * in_one_slot
 
 
-def _seconds_for_bound(posed: float, left: float, params: PortfolioParams) -> float:
-    """Seconds to keep back for a last bound, of those `left` for the search."""
+def _seconds_for_bound(posed: float, left: float, limit: float, params: PortfolioParams) -> float:
+    """Seconds of the `limit` to keep back for a last bound; `left` are those left for the search."""
     seconds = params.bounds_per_problem * posed
+    if seconds <= params.most_of_limit_for_bound * limit:
+        return seconds
     # A plan in a hurry is worse than a missing bound. What takes long has a process of its own in any case.
     least = max(params.least_of_bound * seconds, params.bound_seconds_in_process)
-    return min(seconds, max(params.most_of_time_for_bound * left, least))
+    return min(seconds, max(left / 2, least))
 
 
 def _require_none(violations: Sequence[Violation]) -> None:

@@ -59,15 +59,13 @@ def last_bound(search: EpochSearch) -> int | None:
 
     It is computed in this process, or in another one if it takes long (`Limits.bounds_apart`). That one need
     not build the model if it holds the model of all stages. It is killed if it takes much longer than
-    expected, or at the end of the search; a late search still leaves it half of the time that was kept back.
+    expected, or at the end of the search; a late search still leaves it the time that was kept back.
     """
     limits, now = search.limits, time.monotonic()
     seconds, most = limits.reserved_for_bound, limits.params.portfolio.reserves_of_last_bound
     if not limits.bounds_apart:
         return relaxed_bound(search.problem, None, limits.budget(now + seconds))
-    left = max(search.deadline_with_bound - now, seconds / 2)
-    most_seconds = min(most * seconds, left)
-    seconds = min(seconds, left)
+    most_seconds = min(most * seconds, max(search.deadline_with_bound - now, seconds))
     # The second half of the time beyond the budget is for the bound of what the simplex method has reached.
     latest = now + (seconds + most_seconds) / 2
     arguments = (search.problem, search.part, limits.budget(now + seconds), latest)

@@ -188,12 +188,19 @@ def test_the_time_kept_back_grows_with_jobs_that_wait_and_not_with_slots(monkeyp
 
 
 @pytest.mark.parametrize(
-    ("posed", "left", "kept_back"),
-    [(1, 100, 3), (13, 27, 13.5), (13, 2, 0.33 * 39), (2, -1, 2), (0.1, -1, 0.3)],
-    ids=["plenty", "half of what is left", "a third of what it takes", "as long as a process", "short"],
+    ("posed", "left", "limit", "kept_back"),
+    [
+        (1, 100, 120, 3),
+        (2, -1, 11, 6),
+        (13, 27, 60, 13.5),
+        (13, 2, 60, 0.33 * 39),
+        (2, -1, 5, 2),
+        (0.1, -1, 0.2, 0.3),
+    ],
+    ids=["plenty", "late", "half of what is left", "a third", "as long as a process", "short"],
 )
-def test_the_last_bound_leaves_greedy_half_of_the_time(posed, left, kept_back):
-    assert epoch._seconds_for_bound(posed, left, PortfolioParams()) == pytest.approx(kept_back)
+def test_a_last_bound_that_takes_most_of_the_limit_leaves_time_for_greedy(posed, left, limit, kept_back):
+    assert epoch._seconds_for_bound(posed, left, limit, PortfolioParams()) == pytest.approx(kept_back)
 
 
 def test_neither_the_best_plan_nor_the_last_one_is_judged_again(monkeypatch):
