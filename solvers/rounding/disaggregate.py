@@ -164,9 +164,8 @@ class _Rounding:
             fill_free_capacity(ledger)
         close_idle_nodes(ledger)
         cancel_broken_starts(ledger)
-        if self._problem.slots > 1:
-            pull_starts_forward(ledger, deadline=self._deadline)
-            reserve_best_starts(ledger, deadline=self._deadline)
+        pull_starts_forward(ledger, deadline=self._deadline)
+        reserve_best_starts(ledger, deadline=self._deadline)
         return True
 
     def _resumptions(self) -> list[StartRequests]:

@@ -64,17 +64,17 @@ def _meet_floor(ledger: Ledger, priority: int, floor: int, deadline: float | Non
         if problem.classes[index].starts_alone and problem.classes[index].priority >= priority:
             while not enough() and listing.plan_one(index):
                 pass
-    if problem.slots > 1:
-        pull_starts_forward(ledger, deadline=deadline, enough=enough)
-    homeless = [each.job_class for each in now if not _returns(ledger, each)]
+    pull_starts_forward(ledger, deadline=deadline, enough=enough)
+    homeless = [
+        each.job_class for each in now if ledger.commit_at(each.job_class, each.option, each.sites) is None
+    ]
     homeless += [each.job_class for each in later if ledger.reserve_at(each) is None]
     for index in homeless:
         listing.plan_one(index)
     fill_free_capacity(ledger)
     cancel_broken_starts(ledger)
-    if problem.slots > 1:
-        pull_starts_forward(ledger, deadline=deadline)
-        reserve_best_starts(ledger, deadline=deadline)
+    pull_starts_forward(ledger, deadline=deadline)
+    reserve_best_starts(ledger, deadline=deadline)
 
 
 def _take_back(ledger: Ledger, priority: int) -> tuple[list[JobAssignment], list[FutureAssignment]]:
@@ -96,12 +96,3 @@ def _take_back(ledger: Ledger, priority: int) -> tuple[list[JobAssignment], list
         sorted(now.values(), key=lambda each: rank[each.job_class]),
         sorted(later.values(), key=lambda each: rank[each.job_class]),
     )
-
-
-def _returns(ledger: Ledger, placed: JobAssignment) -> bool:
-    """Put a job back on its own sites; False, and nothing changes, if these are taken."""
-    mark = ledger.undo.mark()
-    if ledger.commit_at(placed.job_class, placed.option, placed.sites) is None:
-        ledger.undo.rollback(mark)
-        return False
-    return True

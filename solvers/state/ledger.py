@@ -226,11 +226,7 @@ class Ledger:
         self.put(self._next_number(), JobAssignment(index, option, (site,)))
 
     def commit_at(self, index: int, option: Option, sites: tuple[ReplicaSite, ...]) -> int | None:
-        """
-        Place one job of a class on exactly these sites; its number, or None if it may not be there.
-
-        After None the caller must roll back: some of the sites may have been taken.
-        """
+        """Place one job of a class on exactly these sites; its number, or None if it may not be there."""
         job_class = self.problem.classes[index]
         nodes = np.array([site.node for site in sites], dtype=np.int64)
         if (
@@ -238,8 +234,10 @@ class Ledger:
             or not self.feasibility.admits_now(self.tenants[index], nodes).all()
         ):
             return None
+        mark = self.undo.mark()
         for site in sites:
             if not self.sites.may_take(index, site):
+                self.undo.rollback(mark)
                 return None
             self.sites.take(index, site)
         number = self._next_number()

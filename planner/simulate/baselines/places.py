@@ -162,9 +162,7 @@ class PlacedJobs:
         if index is None or sites is None or index in self._party_of:
             return False
         option = self._option(index, sites)
-        mark = self.ledger.undo.mark()
         if option is None or (number := self.ledger.commit_at(index, option, sites)) is None:
-            self.ledger.undo.rollback(mark)
             return False
         self.number_of[name] = self._own[name] = number
         return True
